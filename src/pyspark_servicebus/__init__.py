@@ -50,4 +50,11 @@ class DefaultSource(DataSource):
 
 def register(spark: "SparkSession") -> None:
     """Make the format known to this session, whatever other packages there are."""
-    spark.dataSource.register(DefaultSource)
+    from pyspark.errors import AnalysisException
+
+    try:
+        spark.dataSource.register(DefaultSource)
+    except AnalysisException as refusal:
+        # Spark 4.0 has found it by itself, and registers nothing twice.
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(refusal):
+            raise

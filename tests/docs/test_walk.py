@@ -72,7 +72,12 @@ def as_printed(served: Served) -> dict[str, str]:
 
 def test_every_page_is_walked() -> None:
     walked = set(re.findall(r'walk\.page\(\s*"([^"]+)"', HERE))
-    elsewhere = {"docs/how-to/spark.md", "docs/how-to/spark-on-azure.md", "docs/how-to/test-your-application.md"}
+    elsewhere = {
+        "docs/how-to/spark.md",
+        "docs/how-to/spark-connect-and-pipelines.md",
+        "docs/how-to/spark-on-azure.md",
+        "docs/how-to/test-your-application.md",
+    }
     assert walked | elsewhere == {"README.md", "deploy/README.md"} | {
         f"docs/how-to/{page.name}" for page in HOW_TO.glob("*.md")
     }

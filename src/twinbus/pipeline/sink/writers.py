@@ -10,10 +10,12 @@ entity detects duplicates.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from twinbus.pipeline.connection_options import OptionError
@@ -25,6 +27,12 @@ from twinbus.pipeline.sink.writing import Writing
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+else:
+    # Spark 4.0 has none, and gives rows to what is none: see `RowStreamWriter`.
+    DataSourceStreamArrowWriter = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
+
+ROWS_TOGETHER = 2_000
 
 
 def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "ServiceBusWriter":
@@ -41,11 +49,14 @@ def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "
     return ServiceBusWriter(writing, uuid4().hex)
 
 
-def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "ServiceBusStreamWriter":
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> "ServiceBusStreamWriter | RowStreamWriter":
     """As `writer`. `overwrite` is set by the output mode complete, which would send all messages again in every batch."""
     if overwrite:
         raise OptionError("What is in an entity cannot be overwritten. Use outputMode('append') or 'update'.")
-    return ServiceBusStreamWriter(_writing(options, schema), uuid4().hex)
+    arrow = ServiceBusStreamWriter(_writing(options, schema), uuid4().hex)
+    return arrow if hasattr(datasource, "DataSourceStreamArrowWriter") else RowStreamWriter(arrow, schema)
 
 
 class WrittenMessages(WriterCommitMessage):
@@ -75,6 +86,25 @@ class ServiceBusStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator["RecordBatch"]) -> WrittenMessages:
         return WrittenMessages(*self._writing.write(iterator, place_in_query(self._job)))
+
+
+class RowStreamWriter(DataSourceStreamWriter):
+    """For Spark 4.0, whose stream writers get rows."""
+
+    def __init__(self, writer: ServiceBusStreamWriter, schema: StructType) -> None:
+        self._writer = writer
+        self._schema = schema
+
+    def write(self, iterator: Iterator[Any]) -> WrittenMessages:
+        return self._writer.write(self._batches(iterator))
+
+    def _batches(self, rows: Iterator[Any]) -> Iterator["RecordBatch"]:
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema = to_arrow_schema(self._schema)
+        while piece := [row.asDict(recursive=True) for row in islice(rows, ROWS_TOGETHER)]:
+            yield pa.RecordBatch.from_pylist(piece, schema)
 
 
 def _writing(options: Mapping[str, str], schema: StructType) -> Writing:

@@ -3,7 +3,7 @@
 Spark makes one in every process that needs something of it, so it holds its options and nothing else.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
@@ -11,17 +11,16 @@ from twinbus.clock import SystemClock
 from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.source.batch_reader import ServiceBusBatchReader
 from twinbus.pipeline.source.columns import chosen, ddl
+from twinbus.pipeline.source.engine import SAYS_START, ReadLimit, SupportsTriggerAvailableNow
 from twinbus.pipeline.source.live_entity import LiveEntity
 from twinbus.pipeline.source.option_table import BATCH, STREAM
 from twinbus.pipeline.source.options import SourceOptions
 from twinbus.pipeline.source.starting_points import preflight
 from twinbus.pipeline.source.stream_reader import ServiceBusStreamReader
+from twinbus.pipeline.source.unbounded_stream_reader import UnboundedStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-from typing import NoReturn
-
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 
 class ServiceBusDataSource(DataSource):
@@ -44,7 +43,8 @@ class ServiceBusDataSource(DataSource):
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:
         # Spark hides what is raised here behind an error of its own: it stops a reader that it never got.
         try:
-            return ServiceBusStreamReader(SourceOptions.from_options(self.options, STREAM), _names(schema))
+            options = SourceOptions.from_options(self.options, STREAM)
+            return (ServiceBusStreamReader if SAYS_START else UnboundedStreamReader)(options, _names(schema))
         except OptionError as wrong:
             return RefusedStreamReader(wrong)
 

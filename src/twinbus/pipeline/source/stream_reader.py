@@ -12,18 +12,18 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+
+from twinbus.clock import SystemClock
+from twinbus.pipeline.source.browse_stream import BrowseStream
+from twinbus.pipeline.source.connections import Detect
+from twinbus.pipeline.source.consume_stream import ConsumeStream
+from twinbus.pipeline.source.engine import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-
-from twinbus.clock import SystemClock
-from twinbus.pipeline.source.browse_stream import BrowseStream
-from twinbus.pipeline.source.connections import Detect
-from twinbus.pipeline.source.consume_stream import ConsumeStream
 from twinbus.pipeline.source.live_entity import LiveEntity, detected
 from twinbus.pipeline.source.offsets import NEW_QUERY, JsonOffset
 from twinbus.pipeline.source.options import Mode, SourceOptions
