@@ -8,6 +8,7 @@ What is changed outside of all functions has been carried out by then, so a proc
 Trials come as lines of JSON on one pipe, answers go back on another.
 """
 
+import gc
 import json
 import os
 import select
@@ -17,8 +18,8 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from types import CodeType, FunctionType
+from typing import NamedTuple
 
 import pytest
 
@@ -89,13 +90,13 @@ class Warm:
         return None
 
     def _put_in_place(self, trial: Trial) -> bool:
-        name = f"twinbus.{trial.file.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}"
-        module = sys.modules.get(name)
-        if module is None:
-            return True
+        """In every function that was made of the changed code, also those that others have wrapped or keep."""
         path = self._source / trial.file
+        if str(path) not in {getattr(module, "__file__", None) for module in sys.modules.values()}:
+            return True
         codes = list(_codes(compile(path.read_bytes(), str(path), "exec")))
-        replaced = [_replace(module, qualified, codes) for qualified in _enclosing(trial.function)]
+        functions = [each for each in gc.get_objects() if isinstance(each, FunctionType)]
+        replaced = [_set_code(each, codes) for each in functions if each.__code__.co_filename == str(path)]
         return any(replaced)
 
 
@@ -114,34 +115,11 @@ def _result(read_end: int, timeout: float) -> str | None:
     return "the end of the process"
 
 
-def _enclosing(function: str) -> list[str]:
-    """Of `Session.begin.inner`: what its code may be in, the innermost last."""
-    parts = function.split(".")
-    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
-
-
 def _codes(code: CodeType) -> Iterator[CodeType]:
     for each in code.co_consts:
         if isinstance(each, CodeType):
             yield each
             yield from _codes(each)
-
-
-def _replace(module: ModuleType, qualified: str, codes: list[CodeType]) -> bool:
-    found: Any = module
-    for part in qualified.split("."):
-        found = vars(found).get(part) if isinstance(found, ModuleType | type) else None
-    replaced = [_set_code(function, codes) for function in _functions(found)]
-    return any(replaced)
-
-
-def _functions(found: Any) -> Iterator[FunctionType]:
-    """Behind decorators and descriptors."""
-    for name in ("fget", "fset", "func", "__func__", "__wrapped__"):
-        if (inner := getattr(found, name, None)) is not None and inner is not found:
-            yield from _functions(inner)
-    if isinstance(found, FunctionType):
-        yield found
 
 
 def _set_code(function: FunctionType, codes: list[CodeType]) -> bool:

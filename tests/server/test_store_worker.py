@@ -39,6 +39,7 @@ class Recorder:
         self.closed = 0
         self.rested = threading.Event()
         self.set_aside: list[Damage] = []
+        self.presses = False
 
     def open(self) -> Any:
         if self.is_damaged:
@@ -65,6 +66,9 @@ class Recorder:
 
     def rest(self) -> None:
         self.rested.set()
+
+    def is_pressed(self) -> bool:
+        return self.presses
 
     def kept_in(self) -> str:
         return "memory"
@@ -442,3 +446,24 @@ def test_a_store_that_opens_reports_what_it_set_aside(world: World) -> None:
     world.port.up()
     world.step()
     assert list(world.port.set_aside) == ["tables.sqlite, message 7: it is not what was written"]
+
+
+def test_a_store_that_falls_behind_says_so_and_says_when_it_no_longer_does_without_being_asked(world: World) -> None:
+    world.store.presses = True
+    world.commit(1)
+    while not world.port.is_pressed:
+        world.step()
+    world.store.presses = False
+    world.port.on_progress = lambda store, _: world.seen.append(store.is_pressed)
+    world.step()
+    assert world.seen == [(1, None), False]
+
+
+def test_a_store_that_is_lost_does_not_hold_anybody_back(world: World) -> None:
+    world.store.presses = True
+    world.commit(1)
+    while not world.port.is_pressed:
+        world.step()
+    world.port.down()
+    world.step()
+    assert not world.port.is_pressed

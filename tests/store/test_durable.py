@@ -206,6 +206,22 @@ def test_a_commit_waits_for_the_checkpoint_once_the_next_segment_is_past_its_har
     store.close()
 
 
+def test_a_store_says_that_it_falls_behind_before_commits_have_to_wait(folder: Path) -> None:
+    tasks = HeldTasks()
+    store = FolderStore(folder, StoreLimits(segment_entries_max=8, backlog_factor=2), tasks)
+    holding(store, *(row(number) for number in range(1, 10)))
+    store.commit([Enqueued(HERE, [row(number) for number in range(10, 21)])])
+    assert not store.is_pressed()
+    store.commit([Enqueued(HERE, [row(21)])])
+    assert store.is_pressed()
+    assert tasks.newest is not None
+    assert tasks.newest.is_alive()
+    tasks.run()
+    assert not store.is_pressed()
+    store.close()
+    assert not store.is_pressed()
+
+
 def test_what_comes_and_goes_inside_one_segment_never_reaches_the_tables(folder: Path) -> None:
     store = FolderStore(folder)
     holding(store, *(row(number, b"x" * 10_000) for number in range(1, 200)))

@@ -3,7 +3,7 @@
 No I/O happens here; a transport feeds bytes in and writes bytes out. In the order of the flow:
 
 connections          all open connections of a namespace
-turns                whose bytes are worked on next, and for how long
+turns, weight        whose bytes are worked on next, and for how long; who sends much
 namespace_view       what they share: entities, control plane, access rules, traffic counters
 spans                what a tracer is told of messages
 latencies            how long sends and waits took, for the metrics

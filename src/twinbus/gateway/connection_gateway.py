@@ -36,6 +36,7 @@ from twinbus.gateway.links.sender_binding import SenderBinding
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.nodes.coordinator import CoordinatorBinding
 from twinbus.gateway.nodes.request_links import RequestBinding, ResponseLink
+from twinbus.gateway.weight import Weight
 
 TOKEN_WAIT: Millis = 20_000
 """How long a connection may live without a valid token."""
@@ -44,9 +45,6 @@ STRANGER_BYTES_MAX = 1024 * 1024
 """What a connection may send before its first valid token. A client needs some ten frames, and a token of a few kilobytes."""
 UNREAD_SIZE_MAX = 4 * 1024 * 1024
 STRANGER_UNREAD_SIZE_MAX = 64 * 1024
-CONGESTING_SIZE = 256 * 1024
-"""With more than this waiting for the stores, a connection has its part in it if one of them is behind. It is read from again when
-it has its answers; others, whose messages would stand behind its own, are not held back."""
 
 
 class ConnectionGateway:
@@ -66,6 +64,8 @@ class ConnectionGateway:
         self._stranger_bytes = 0
         self._watch = LinkWatch(namespace, self._grants, self._bindings)
         self._is_paused = False
+        self._weight = Weight(now)
+        self._wake = wake
         self._handlers: dict[type[Any], Callable[[Any, Millis], None]] = {
             Deliveries: self._deliveries,
             Dispositions: self._dispositions,
@@ -80,6 +80,7 @@ class ConnectionGateway:
 
     def receive(self, data: bytes, now: Millis, share: int = NO_LIMIT) -> None:
         """Take what the client sent, and work on about `share` bytes of it; the rest waits while `is_behind`."""
+        self._weight.add(len(data), now)
         self._handle_all(self.connection.receive_data(data, now, share), now)
         if self.is_stranger:
             self._check_stranger(len(data), now)
@@ -97,7 +98,10 @@ class ConnectionGateway:
         """More has arrived than the stores have taken, or than is answered at once: reading must wait."""
         connection = self.connection
         is_flooded = connection.is_flooded or self._attachment.is_behind
-        return is_flooded or (connection.inflow_size > CONGESTING_SIZE and self._namespace.is_congested())
+        if not is_flooded and self._namespace.must_wait(connection.inflow_size, self._weight.is_heavy):
+            self._namespace.hold_back(self._wake)
+            return True
+        return is_flooded
 
     @property
     def is_behind(self) -> bool:
@@ -158,6 +162,8 @@ class ConnectionGateway:
     def _deliveries(self, event: Deliveries, now: Millis) -> None:
         binding = self._bindings.get(event.link)
         if isinstance(binding, SenderBinding | RequestBinding | CoordinatorBinding):
+            if not self._weight.is_heavy:
+                self._namespace.light_sent()
             binding.receive(event.deliveries, now)
 
     def _oversize(self, event: OversizeDelivery, now: Millis) -> None:

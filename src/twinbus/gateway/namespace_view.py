@@ -61,4 +61,7 @@ class NamespaceView:
     new_transaction: Callable[[], Transaction] = OwnTransaction
     book: OperationsBook | None = None  # None: operations are not metered
     web_tokens: WebTokenRules | None = None  # None: shared access signatures only
-    is_congested: Callable[[], bool] = lambda: False  # whether a store is behind
+    must_wait: Callable[[int, bool], bool] = lambda *_: False
+    """Whether a store is behind, and a connection with so many bytes waiting, that sent much lately or not, has its part in it."""
+    hold_back: Callable[[Callable[[], None]], None] = lambda _: None  # calls it once, when there is room again
+    light_sent: Callable[[], None] = lambda: None  # to be called when somebody has sent who sends little

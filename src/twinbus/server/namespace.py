@@ -345,7 +345,9 @@ class NamespaceServer:
             rules=self.catalog,
             traffic=self.traffic,
             new_id=new_message_id,
-            is_congested=self.stores.is_congested,
+            must_wait=self.stores.pressure.must_wait,
+            hold_back=self.stores.pressure.hold_back,
+            light_sent=self.stores.pressure.light_sent,
             book=self._book,
             web_tokens=self._web_tokens,
         )

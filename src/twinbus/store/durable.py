@@ -103,6 +103,12 @@ class DurableStore:
         """Of the next commit: while it stays the same, so does everything in the store."""
         return self._layers[-1].segment.next_sequence
 
+    def is_pressed(self) -> bool:
+        """Half of what may be written during a checkpoint is: the rest is for those who write little."""
+        if self._is_closed or self._failure is not None or self._checkpoints is None:
+            return False
+        return self._checkpoints.is_running and self._is_full((1 + self._limits.backlog_factor) / 2)
+
     def catch_up(self) -> None:
         with self._failing():
             self._catch_up()
@@ -249,7 +255,7 @@ class DurableStore:
             else:
                 checkpoints.hurry()
 
-    def _is_full(self, factor: int) -> bool:
+    def _is_full(self, factor: float) -> bool:
         top, limits = self._layers[-1], self._limits
         entries_max, bytes_max = limits.segment_entries_max, limits.segment_bytes_max
         if top.entry_count < factor * entries_max and top.segment.end < factor * bytes_max:

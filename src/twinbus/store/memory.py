@@ -149,6 +149,9 @@ class MemoryStore:
     def rest(self) -> None:
         """Nor is anything to be tidied."""
 
+    def is_pressed(self) -> bool:
+        return False
+
     def kept_in(self) -> str:
         return "memory"
 

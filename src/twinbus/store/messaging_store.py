@@ -66,6 +66,11 @@ class MessagingStore(Protocol):
         """Nobody has asked for anything for a while: a moment for work that would delay others."""
         ...
 
+    def is_pressed(self) -> bool:
+        """More is committed than reaches the place where it stays. It is taken still, but if it goes on like that, commits
+        will have to wait."""
+        ...
+
     def kept_in(self) -> str:
         """Where what is committed is, for people: the medium, and whether another machine has it too."""
         ...

@@ -74,6 +74,9 @@ class FaultyStore:
     def rest(self) -> None:
         self._store.rest()
 
+    def is_pressed(self) -> bool:
+        return self._store.is_pressed()
+
     def kept_in(self) -> str:
         return self._store.kept_in()
 

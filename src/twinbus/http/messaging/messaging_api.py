@@ -163,6 +163,7 @@ class MessagingApi:
         check_batch_size(path, payloads, size_max)
         messages = [read_message(payload, self._namespace.new_id) for payload in payloads]
         send_batch = node.target.send_batch
+        self._namespace.light_sent()
         try:
             numbers = await _answer(
                 lambda reply: send_batch(messages, self._clock.now(), reply),

@@ -2,6 +2,7 @@
 
 pool           brokers, each with its store
 served_store   one store as the loop sees it: order of answers, loss and return, switches
+pressure       who has to wait when a store is behind
 places         where the stores are, and how one is opened there
 leases         until when those in a database are ours
 process        the stores in a second process: start, loss, restart, stop

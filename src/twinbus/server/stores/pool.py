@@ -11,6 +11,7 @@ from twinbus.broker.wakeups import LongWork
 from twinbus.broker.wide_lanes import WideLanes
 from twinbus.clock import Clock
 from twinbus.errors import StoreUnavailable
+from twinbus.server.stores.pressure import StorePressure
 from twinbus.server.stores.served_store import OnLost, OnReturned, StoreCondition, StoreKeeper, foreign_store
 
 log = logging.getLogger(__name__)
@@ -19,8 +20,6 @@ READY_WAIT_S = 10.0
 SWITCH_WAIT_S = 8.0
 """Less than a command waits for its answer."""
 READY_POLL_S = 0.005
-CONGESTED_BYTES = 4 << 20
-"""Of several syncs, so that a store always has enough to do."""
 
 NOT_OPENING = (StoreCondition.LOST, StoreCondition.DOWN, StoreCondition.TAKEN, StoreCondition.FOREIGN)
 
@@ -42,6 +41,7 @@ class StorePool:
             store.lease = lease
         own = {store.index: store for store in self._keeper.stores}
         self.stores = [own[index] if index in own else foreign_store(index) for index in range(store_count)]
+        self.pressure = StorePressure(self.stores, asyncio.get_running_loop().time)
         long_work, wide_lanes = LongWork(asyncio.get_running_loop().call_soon, clock), WideLanes()
         held_contents = HeldContents()
         self.brokers = [
@@ -67,10 +67,6 @@ class StorePool:
             log.error("store_damaged", extra={"fields": fields})
         self.brokers[index].store_returned()
         self._on_opened(index)
-
-    def is_congested(self) -> bool:
-        """Whether so much waits for one of the stores that a small message behind it would wait noticeably long."""
-        return any(store.waiting_bytes > CONGESTED_BYTES for store in self.stores)
 
     async def start(self) -> None:
         """Open the stores, and return when each has loaded or failed, or after a while if one hangs."""

@@ -88,7 +88,13 @@ class Returned(NamedTuple):
     kept_in: str = ""
 
 
-Event: TypeAlias = Done | Answer | Failed | Lost | Returned
+class Pressed(NamedTuple):
+    """The store has begun, or ceased, to fall behind (`MessagingStore.is_pressed`)."""
+
+    is_pressed: bool
+
+
+Event: TypeAlias = Done | Answer | Failed | Lost | Returned | Pressed
 
 
 class Line(Protocol):
@@ -130,6 +136,9 @@ class ServedStore:
         self._largest_commit = 0  # since nothing waited
         self._later: Callable[..., object] | None = None
         self._is_overrun = False  # it refused a request, and refuses all until nothing waits any more
+        self.is_pressed = False
+        self.on_progress: Callable[[ServedStore, int], None] = lambda *_: None
+        """Called when something was answered, with the bytes that were written for it."""
 
     def connect(self, line: Line, later: Callable[..., object]) -> None:
         """Use this line from now on, and open the store behind it if it should be up. `later` is the loop's `call_soon`."""
@@ -148,6 +157,7 @@ class ServedStore:
         self._waiting, self.waiting_bytes, self._largest_commit = deque(), 0, 0
         for done, _ in waiting:
             tell(done, error)
+        self.on_progress(self, 0)
 
     @property
     def reported_condition(self) -> StoreCondition:
@@ -241,6 +251,7 @@ class ServedStore:
     # What the store's thread reports
 
     def told(self, events: Sequence[Event]) -> None:
+        waited_bytes = self.waiting_bytes
         for event in events:
             if isinstance(event, Done):
                 for _ in range(event.commits):
@@ -253,6 +264,8 @@ class ServedStore:
                 self.acks_to_lose = event.acks_to_lose
                 self._lose(event.condition, event.fault)
                 self._switch("loss_told")
+            elif isinstance(event, Pressed):
+                self.is_pressed = event.is_pressed
             else:
                 self.condition, self.fault, self.set_aside = StoreCondition.UP, "", event.set_aside
                 self.kept_in = event.kept_in
@@ -261,6 +274,7 @@ class ServedStore:
             # The broker took the refusal for a loss, and nothing else reports that the store can be used again.
             self._is_overrun = False
             tell(self._on_returned, self.index)
+        self.on_progress(self, max(0, waited_bytes - self.waiting_bytes))
 
     def _answer(self, result: Any) -> None:
         done, size = self._waiting.popleft()
@@ -272,6 +286,7 @@ class ServedStore:
     def _lose(self, condition: StoreCondition, fault: str) -> None:
         self.condition, self.fault = condition, fault
         self._is_overrun = False
+        self.is_pressed = False
         tell(self._on_lost, self.index, StoreUnavailable(fault))
 
 

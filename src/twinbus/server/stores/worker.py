@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from twinbus.errors import StoreTaken, StoreUnavailable
-from twinbus.server.stores.served_store import Answer, Done, Event, Failed, Lost, Returned, StoreCondition
+from twinbus.server.stores.served_store import Answer, Done, Event, Failed, Lost, Pressed, Returned, StoreCondition
 from twinbus.store.messaging_store import MessagingStore
 from twinbus.store.reads import Read, carry_out
 
@@ -33,6 +33,8 @@ EVENTS_TOGETHER_MAX = 16
 REOPEN_PAUSE_S = 1.0
 DAMAGED_PAUSE_S = 30.0
 """Longer, because each try reads the whole journal and cannot succeed before a person has repaired it."""
+PRESSED_S = 0.01
+"""How long a store that falls behind waits for requests before it looks whether it still does."""
 IDLE_S = 20.0
 """How long nothing is asked of a store before it tidies up."""
 
@@ -96,6 +98,7 @@ class StoreWorker(Generic[Store, Part]):
         self._is_stopping = False
         self._reopen_at = 0.0
         self._idle_s: float | None = IDLE_S  # until the store may rest; None once it did
+        self._is_pressed = False
         self._delay_s = 0.0
         self._acks_to_lose = 0
 
@@ -105,8 +108,8 @@ class StoreWorker(Generic[Store, Part]):
             if self._store is None and self._wait_to_open() == 0.0:
                 self._open()
             requests, self._ahead = self._ahead, []
-            requests = requests or self._receive(self._wait_to_open() if self._store is None else self._idle_s)
-            if requests or self._store is None:
+            requests = requests or self._receive(self._wait_to_open() if self._store is None else self._wait_s)
+            if requests or self._store is None or self._is_pressed:
                 self._idle_s = IDLE_S
             else:
                 self._idle_s = None
@@ -114,6 +117,10 @@ class StoreWorker(Generic[Store, Part]):
             self._serve(requests)
         if self._store is not None:
             self._close(self._store)
+
+    @property
+    def _wait_s(self) -> float | None:
+        return PRESSED_S if self._is_pressed else self._idle_s
 
     def _receive(self, timeout_s: float | None) -> list[Request]:
         """Handles `slow` at once: queued behind everything that waits for a slow store, its end would come hours late."""
@@ -167,7 +174,14 @@ class StoreWorker(Generic[Store, Part]):
         self._send()
         if self._store is not None:
             self._try(self._store, self._store.catch_up)
-            self._send()
+        self._look_whether_pressed()
+        self._send()
+
+    def _look_whether_pressed(self) -> None:
+        is_pressed = self._store is not None and self._store.is_pressed()
+        if is_pressed is not self._is_pressed:
+            self._is_pressed = is_pressed
+            self._events.append(Pressed(is_pressed))
 
     def _serve_run(self, requests: Sequence[Request], start: int) -> int:
         """Serve one switch or query, or a run of commits as one. Returns where the next run starts."""

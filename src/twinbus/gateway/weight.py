@@ -1,0 +1,24 @@
+"""How much a connection has sent lately: what tells one that fills the stores from one that sends a little now and then."""
+
+from twinbus.clock import Millis
+
+LIGHT_BYTES_PER_MS = 256
+"""Who sends less than this on average is never heavy: 256 KB in a second."""
+HEAVY_BYTES = 1024 * 1024
+
+
+class Weight:
+    __slots__ = ("_seen_at", "_size")
+
+    def __init__(self, now: Millis) -> None:
+        self._size = 0
+        self._seen_at = now
+
+    def add(self, size: int, now: Millis) -> None:
+        self._size = max(0, self._size - LIGHT_BYTES_PER_MS * (now - self._seen_at)) + size
+        self._seen_at = now
+
+    @property
+    def is_heavy(self) -> bool:
+        """As of what came last: who is not read from does not become lighter."""
+        return self._size > HEAVY_BYTES
