@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import STOP_WAIT_S, Served
+from tests.cli.conftest import STOP_WAIT_S, Commands, Served
 from twinbus.cli.app import run
 from twinbus.cli.failures import FAILED, WRONG_USE
 from twinbus.client.connection_string import parse_connection_string
@@ -82,3 +82,18 @@ def test_a_wrong_key_is_reported_with_what_to_check(
     assert errors.count("\n") == 1
     assert "Check the connection string" in errors
     assert "d3Jvbmc=" not in errors
+
+
+def test_a_number_that_a_receiver_holds_is_not_called_missing(
+    commands: Commands,
+) -> None:
+    commands.text("queue", "create", "held-here")
+    commands.text("send", "held-here", "one")
+    with commands.blocking() as namespace:
+        receiver = namespace.receiver("held-here")
+        (message,) = receiver.receive(1, 5)
+        commands.text("message", "complete", "held-here", str(message.sequence_number), "--yes", code=FAILED)
+        assert "held by receivers" in commands.errors
+        assert "not in" not in commands.errors
+        receiver.close()
+    commands.text("queue", "delete", "held-here", "--yes")

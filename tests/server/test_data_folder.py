@@ -26,7 +26,7 @@ def test_the_key_is_generated_once_and_readable_by_the_owner_alone(tmp_path: Pat
     folder.close()
     again = DataFolder(tmp_path)
     assert again.root_rule(None).primary_key == key
-    with pytest.raises(ArgumentError, match="a different key"):
+    with pytest.raises(ArgumentError, match="another key"):
         again.root_rule("SAS_KEY_VALUE")
     again.close()
 

@@ -37,6 +37,12 @@ SUM_INSIDE = re.compile("crc32 [0-9a-f]{8}$")  # of a line that does not end any
 STORE_COUNT = re.compile("[1-9][0-9]?", re.ASCII)
 
 
+OTHER_KEY = (
+    "The namespace has another key: a key is for the first start alone. Omit it; to change keys, use "
+    f"'twinbus access regenerate {ROOT_RULE_NAME}' while the namespace runs."
+)
+
+
 class DataFolder:
     def __init__(self, path: Path, inherited_lock: int | None = None) -> None:
         """Create the folder if it does not exist, and lock it; or use a lock that was inherited from the process that has it.
@@ -73,7 +79,7 @@ class DataFolder:
             self.keep_root_key(key)
         key = _read_key(file)
         if wanted_key is not None and key != wanted_key:
-            raise ArgumentError(f"The namespace has a different key. Omit the key, or remove {file} to change it.")
+            raise ArgumentError(OTHER_KEY)
         return AuthorizationRule(ROOT_RULE_NAME, key, "", frozenset(Right))
 
     def keep_root_key(self, key: str) -> None:

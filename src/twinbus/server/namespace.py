@@ -47,7 +47,7 @@ from twinbus.meter.book import OperationsBook
 from twinbus.model.descriptions import AuthorizationRule, Right
 from twinbus.server.admission import Admission, socket_count_max
 from twinbus.server.copy_marks import read_mark, require_whole
-from twinbus.server.data_folder import KEY_BYTES, OPERATIONS_FOLDER, DataFolder
+from twinbus.server.data_folder import KEY_BYTES, OPERATIONS_FOLDER, OTHER_KEY, DataFolder
 from twinbus.server.data_folder import open_store as open_durable_store
 from twinbus.server.host_names import authority
 from twinbus.server.http_server import HttpServer
@@ -508,7 +508,7 @@ def root_rule_in(catalog: Catalog, wanted_key: str | None) -> AuthorizationRule:
     if known is None:
         return AuthorizationRule(ROOT_RULE_NAME, wanted_key or new_key(), "", frozenset(Right))
     if wanted_key not in (None, known.primary_key):
-        raise ArgumentError("The namespace has a different key. Omit the key.")
+        raise ArgumentError(OTHER_KEY)
     return known
 
 

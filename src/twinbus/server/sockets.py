@@ -78,9 +78,7 @@ def _share_with_ended_connections(sock: socket.socket) -> None:
 
 def _refusal(host: str, port: int, fault: OSError) -> ArgumentError:
     if fault.errno == errno.EADDRINUSE:
-        return ArgumentError(
-            f"Port {port} on {host} is in use. Stop what listens there, or give 'twinbus serve' another port."
-        )
+        return ArgumentError(f"Port {port} on {host} is in use. Stop what listens there, or choose another port.")
     if fault.errno == errno.EACCES:
         allow = f", allow it with 'sudo sysctl net.ipv4.ip_unprivileged_port_start={port}'" if _is_linux() else ""
         return ArgumentError(

@@ -287,11 +287,11 @@ class Placement:
         if key is None or not any(self._has_room(fragment, messages) for fragment in self.fragments):
             return QuotaExceeded(
                 f"'{path}' is full: none of its {len(self.fragments)} fragments has room for this. Receive messages from "
-                "it, or create it again with a larger size."
+                "it, or give it a larger size."
             )
         return QuotaExceeded(
             f"The fragment of '{path}' that takes messages with the key '{key}' is full; {others} still fit. Receive "
-            "messages from it, or create it again with a larger size."
+            "messages from it, or give it a larger size."
         )
 
     def _answered(self, turn: int | None, count: int) -> None:

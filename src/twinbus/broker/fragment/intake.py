@@ -28,7 +28,7 @@ def check_size(fragment: Fragment, taken_bytes: int, size_bytes: int) -> None:
     if taken_bytes + size_bytes > limit:
         raise QuotaExceeded(
             f"'{fragment.settings.path}' is full: {taken_bytes} of {limit} bytes are taken. "
-            "Receive messages from it, or create it again with a larger size."
+            "Receive messages, or give it a larger size."
         )
 
 

@@ -24,7 +24,7 @@ from twinbus.cli.messages.bulk_messages import (
     path_of,
 )
 from twinbus.cli.messages.message_records import counted, record_of_received, show
-from twinbus.cli.messages.repair import print_outcome, run_pages
+from twinbus.cli.messages.repair import NO_REPAIR, print_outcome, run_pages
 from twinbus.cli.property_values import PAIR_METAVAR, read_pairs
 from twinbus.errors import ArgumentError, NotImplementedHere
 from twinbus.model import wire_names
@@ -308,8 +308,10 @@ def _repair(
         pages = repair_numbered(extras, wanted, list(numbers)) if numbers else repair_all(extras, wanted)
         standing = run_pages(namespace, pages)
     print_outcome(call, path, verbs[1], standing)
-    if numbers and standing is not None and standing.repaired < len(set(numbers)):
-        raise CommandFailed(f"{len(set(numbers)) - standing.repaired} of these numbers are not in '{path}'.")
+    # What is held or refused is there, and was reported.
+    met = 0 if standing is None else standing.repaired + standing.held + standing.refused
+    if numbers and met < len(set(numbers)):
+        raise CommandFailed(f"{len(set(numbers)) - met} of these numbers are not in '{path}'.")
 
 
 @contextmanager
@@ -318,6 +320,4 @@ def _ours(call: Call) -> "Iterator[BlockingNamespace]":
         with call.blocking() as namespace:
             yield namespace
     except NotImplementedHere:
-        raise CommandFailed(
-            "This needs a namespace of twinbus: others cannot change messages where they lie."
-        ) from None
+        raise CommandFailed(NO_REPAIR) from None

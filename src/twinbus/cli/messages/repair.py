@@ -37,6 +37,12 @@ class StateName(StrEnum):
     SCHEDULED = "scheduled"
 
 
+NO_REPAIR = (
+    "This needs a namespace of twinbus: others cannot change messages where they lie. The portal repairs their dead letters by "
+    "receiving and sending: twinbus portal --connection-string …"
+)
+
+
 def register(app: typer.Typer) -> None:
     command(app, "repair")(repair)
 
@@ -99,7 +105,7 @@ def repair(
             pages = repair_numbered(extras, wanted, number) if number else repair_all(extras, wanted)
             print_outcome(call, path, "removed" if remove else "moved", run_pages(namespace, pages))
     except NotImplementedHere:
-        raise CommandFailed("This namespace has no repair: it is not one of twinbus. Use `twinbus message`.") from None
+        raise CommandFailed(NO_REPAIR) from None
 
 
 def _show_previews(call: Call, namespace: "BlockingNamespace", path: str, wanted: Any) -> None:

@@ -59,7 +59,7 @@ async def show(visit: Visit) -> Response:
     path = _dead_letters_of(visit.path)
     look = visit.number("look", LOOKED_AT, 1, LOOKED_AT_MAX)
     groups, is_all = await survey(visit.bus, path, look)
-    count = await count_messages(visit.bus, path)
+    count = (await count_messages(visit.bus, path)).count
     found = groups.largest(GROUPS_SHOWN)
     rows = [_row(visit, path, group) for group in found]
     of_all = f" of {count:,}" if count is not None else ""

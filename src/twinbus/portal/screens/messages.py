@@ -262,13 +262,18 @@ def send_path(path: str) -> str:
 
 async def ask_purge(visit: Visit) -> Response:
     path = visit.path
-    count = await count_messages(visit.bus, path)
-    text = "All messages" if count is None else f"All {count:,} messages"
-    note = "Messages that somebody holds stay, and so do those that arrive from now on. There is no way back."
+    found = await count_messages(visit.bus, path)
+    count, kind = found.count, "" if found.is_of_all else "active "
+    text = f"All {kind}messages" if count is None else f"All {count:,} {kind}messages"
+    note = (
+        ", in any state. Messages that somebody holds stay, and so do those that arrive from now on. There is no way back."
+        if found.is_of_all
+        else ", by receiving them. Those that are scheduled, deferred or held by somebody stay. There is no way back."
+    )
     label = "Type purge to confirm" if count is None else f"Type {count} to confirm"
     content = section(
         "Purge",
-        notice("warn", f"{text} of {path} are removed, in any state. {note}"),
+        notice("warn", f"{text} of {path} are removed{note}"),
         form(
             address(f"/ns/{visit.namespace}/purge", path=path),
             hidden(count=count),

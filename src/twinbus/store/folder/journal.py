@@ -303,7 +303,7 @@ class SegmentFile:
     def _damage(self, what: str) -> StoreDamaged:
         return StoreDamaged(
             f"{self._path}, offset {self.end}: {what}. Nothing was changed; restore the folder from a copy, "
-            f"or cut the file at this offset and lose what follows."
+            "or accept the loss of what follows with 'twinbus store accept-loss'."
         )
 
 
