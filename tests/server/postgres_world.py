@@ -33,8 +33,9 @@ class World:
         # Either may be the primary.
         self._servers = [self._server(), self._server()]
         self._servers[0].create()
-        self._servers[1].follow(self._servers[0], STANDBY)
+        # First, so that the standby has it too when it is promoted.
         self._servers[0].configure(synchronous_standby_names=STANDBY)
+        self._servers[1].follow(self._servers[0], STANDBY)
         self._dsn = self._servers[0].dsn(self._servers[1])
         self._ports = [_free_port(), _free_port()]
         self._processes = [self._start(0), self._start(1)]
@@ -54,8 +55,15 @@ class World:
         return [f"Endpoint=sb://127.0.0.1:{port};{rule}" for port in self._ports]
 
     @property
-    def logs(self) -> str:
-        return "\n".join(each.read_text()[-4000:] for each in sorted(self._folder.glob("*/log")))
+    def story(self) -> str:
+        """For whoever has to find out what went wrong."""
+        logs = [each.read_text()[-4000:] for each in sorted(self._folder.glob("*/log"))]
+        with suppress(CalledProcessError, TimeoutExpired):
+            logs.append(
+                self._primary.sql("SELECT pid, application_name, state, wait_event, query FROM pg_stat_activity")
+            )
+            logs.append(self._primary.sql("SELECT application_name, state, sync_state FROM pg_stat_replication"))
+        return "\n".join([str(self.faults), *logs])
 
     @property
     def _primary(self) -> PostgresServer:

@@ -47,13 +47,14 @@ def test_nothing_acknowledged_is_lost_whatever_happens(seed: int, tmp_path: Path
         clients.stop()
         world.close()
     # A fault may take a namespace from its owner and give it back.
+    print(world.faults)
     ledger.check(takeovers_max=2 * FAULTS)
 
 
 def wait_for(is_so: Callable[[], bool], world: World) -> None:
     deadline = time.monotonic() + MENDED_MAX_S
     while not is_so():
-        assert time.monotonic() < deadline, f"{world.faults}: {world.logs}"
+        assert time.monotonic() < deadline, world.story
         time.sleep(0.05)
 
 
