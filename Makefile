@@ -67,6 +67,7 @@ lint: $(SPARK_READY)
 
 bench: $(SPARK_READY)
 	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench.postgres
 	@$(BIN)/python -m bench.table
 
 docs: pages site

@@ -31,18 +31,24 @@ class Target:
         options = dict(scenario.options)
         if scenario.mode == "drain":
             preload = {"size": options["size"], "window": 1000, "connections": 1, "seconds": PRELOAD_SECONDS}
-            options["count"] = self._load("send", preload)["sent"]
+            options["count"] = self.load("send", preload)["sent"]
         before = self._cpu_s()
-        result = self._load(scenario.mode, options)
+        result = self.load(scenario.mode, options)
         messages = result.get("received", result.get("sent", 0))
         if before is not None and messages:
             after = self._cpu_s()
             result["server_us"] = ((after or before) - before) / messages * 1e6
         if scenario.mode == "send":
-            self._load("drain", {"count": result["sent"], "credit": 1000})
+            self.load("drain", {"count": result["sent"], "credit": 1000})
         return result
 
-    def _load(self, mode: str, options: dict[str, float]) -> dict[str, float]:
+    @classmethod
+    def of(cls, queue: str, connection_string: str, pid: int | None = None) -> "Target":
+        place = parse_connection_string(connection_string)
+        url = f"amqp://{quote(place.key_name)}:{quote(place.key, safe='')}@{place.host}:{place.port}"
+        return cls(queue, f"{url}/{queue}", pid)
+
+    def load(self, mode: str, options: dict[str, float]) -> dict[str, float]:
         words = [word for name, value in options.items() for word in (f"--{name}", f"{value:g}")]
         for index in range(1, len(words), 2):
             words[index] = str(int(float(words[index]))) if float(words[index]).is_integer() else words[index]
@@ -68,9 +74,7 @@ def own_targets(*extra: str) -> Iterator[list[Target]]:
         try:
             assert server.stdout is not None
             said = json.loads(server.stdout.readline())
-            place = parse_connection_string(said["connection_string"])
-            url = f"amqp://{quote(place.key_name)}:{quote(place.key, safe='')}@{place.host}:{place.port}"
-            yield [Target(name, f"{url}/{name}", server.pid) for name in ("ordinary", "partitioned")]
+            yield [Target.of(name, said["connection_string"], server.pid) for name in ("ordinary", "partitioned")]
         finally:
             server.terminate()
             server.wait(timeout=30)
