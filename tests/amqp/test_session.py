@@ -396,3 +396,17 @@ def test_a_transfer_in_an_unusual_form_counts_once_too() -> None:
     link.grant(1)
     (flow,) = [each for each in script.heard() if isinstance(each, Flow)]
     assert (flow.next_incoming_id, flow.incoming_window) == (5, 100)
+
+
+def test_links_of_a_session_that_is_over_are_counted_off_once() -> None:
+    wire = Wire().open()
+    session, _ = wire.session()
+    for name in "ab":
+        wire.client_sender(session, name)
+    context = session._context
+    assert context.link_count == 2
+    session.end()
+    wire.run()
+    session.connection_closed(None)
+    assert context.link_count == 0
+    assert list(session._links.outgoing()) == []

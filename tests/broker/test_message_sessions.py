@@ -603,3 +603,21 @@ def test_a_second_settlement_in_a_session_that_is_still_held_lost_the_lock_of_th
     assert isinstance(settle(), SessionLockLost)
     session_receiver(sim, queue, "x")  # somebody else holds it now
     assert isinstance(settle(), SessionLockLost)
+
+
+def test_a_session_whose_messages_are_all_gone_is_not_the_next_free_one() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q", requires_session=True))
+    for name in "ab":
+        sim.send(queue, make_message(name, session_id=name))
+    sessions = queue.main.fragments[0].sessions
+    assert isinstance(sessions, MessageSessions)
+    first = sessions.first_free()
+    assert first is not None
+    assert first[1] == "a"
+    sessions.lane("a").remove(first[0])
+    second = sessions.first_free()
+    assert second is not None
+    assert second[1] == "b"
+    sessions.lane("b").remove(second[0])
+    assert sessions.first_free() is None

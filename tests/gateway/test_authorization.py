@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twinbus.clock import NEVER
 from twinbus.errors import ArgumentError, Unauthorized
 from twinbus.gateway.authorization import (
     AUDIENCES_MAX,
@@ -203,3 +204,12 @@ def test_a_token_of_a_request_that_ran_out_opens_nothing() -> None:
     gate = TokenGate(RULES, SimClock(int(LATER) * 1_000 + CLOCK_SKEW))
     with pytest.raises(Unauthorized, match="expired"):
         gate.require(signed(AUDIENCE), "orders", Right.SEND)
+
+
+def test_the_next_end_is_that_of_a_grant_that_ends_and_is_still_valid() -> None:
+    grants = Grants()
+    grants.add(verify_key("Root", "second-key", RULES))
+    assert grants.next_expiry(NOW) == NEVER
+    for scope, ends_at in (("a", NOW + 2_000), ("b", NOW + 1_000), ("c", NOW - 2 * CLOCK_SKEW)):
+        grants.add(Grant(scope, frozenset({Right.LISTEN}), ends_at, "Root"))
+    assert grants.next_expiry(NOW) == NOW + 1_000 + CLOCK_SKEW
