@@ -403,7 +403,7 @@ def test_links_of_a_session_that_is_over_are_counted_off_once() -> None:
     session, _ = wire.session()
     for name in "ab":
         wire.client_sender(session, name)
-    context = session._context
+    context = session._links._context
     assert context.link_count == 2
     session.end()
     wire.run()
