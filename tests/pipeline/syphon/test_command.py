@@ -68,7 +68,7 @@ def test_a_stop_file_of_an_earlier_job_is_not_taken_for_a_new_wish(
     assert "Remove it first" in text
 
 
-@pytest.mark.parametrize("option", ["--budget=0s", "--budget=2h", "--budget=soon", "--lanes-per-queue=0", "--rate=0"])
+@pytest.mark.parametrize("option", ["--budget=0s", "--budget=2h", "--budget=soon", "--pumps-per-queue=0", "--rate=0"])
 def test_options_that_make_no_sense_are_refused(capsys: pytest.CaptureFixture[str], option: str) -> None:
     code, text = refusal(capsys, option)
     assert code == 2

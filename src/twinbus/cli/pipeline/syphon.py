@@ -72,10 +72,10 @@ def syphon(
     ] = None,
     lanes_per_queue: Annotated[
         int,
-        typer.Option("--lanes-per-queue", min=1, help="More than 1 is faster and does not keep the order of messages."),
+        typer.Option("--pumps-per-queue", min=1, help="More than 1 is faster and does not keep the order of messages."),
     ] = 1,
     lane_target: Annotated[
-        int, typer.Option("--lane-target", min=1, help="Messages in a queue for each lane it gets.")
+        int, typer.Option("--messages-per-pump", min=1, help="Messages in a queue for each pump it gets.")
     ] = LANE_TARGET_DEFAULT,
     poison_quota: Annotated[
         int, typer.Option("--poison-quota", min=0, help="Messages that a round may dead-letter, for each pair.")
@@ -85,7 +85,7 @@ def syphon(
     ] = None,
     metrics: Annotated[
         str | None,
-        typer.Option("--metrics", metavar="DIR", help="Append a row for every lane and round to Parquet files."),
+        typer.Option("--metrics", metavar="DIR", help="Append a row for every pump and round to Parquet files."),
     ] = None,
     stop_file: Annotated[
         Path | None,
@@ -219,5 +219,5 @@ def _show_round(job: "SyphonJob", progress: Progress, bars: Sequence[TaskID], re
             moved, dead = sum(each.moved for each in own), sum(each.dead_lettered for each in own)
             progress.update(
                 bar,
-                said=f"round {job.round_count}: {moved} moved, {dead} dead-lettered in {len(own)} lanes, {statuses}",
+                said=f"round {job.round_count}: {moved} moved, {dead} dead-lettered in {len(own)} pumps, {statuses}",
             )

@@ -41,5 +41,5 @@ def append_metrics(spark: "SparkSession", table: "pa.Table", folder: str) -> Non
 
 
 def _column_names(table: "pa.Table") -> list[str]:
-    renamed = {"pair_name": "pair", "started": "started_at", "finished": "finished_at"}
+    renamed = {"pair_name": "pair", "lane": "pump", "started": "started_at", "finished": "finished_at"}
     return [renamed.get(name, name) for name in table.column_names if name not in OWN_COLUMNS]

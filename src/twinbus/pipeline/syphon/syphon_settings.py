@@ -31,8 +31,8 @@ class SyphonSettings:
         _require(
             0 < self.budget_s <= BUDGET_S_MAX, "The budget of a round must be longer than zero and at most an hour."
         )
-        _require(self.lanes_per_queue_max >= 1, "A backlog queue needs at least 1 lane.")
-        _require(self.lane_target >= 1, "A lane needs a target of at least 1 message.")
+        _require(self.lanes_per_queue_max >= 1, "A backlog queue needs at least 1 pump.")
+        _require(self.lane_target >= 1, "A pump needs at least 1 message.")
         _require(self.rate is None or self.rate > 0, "The rate must be above zero; omit it for no limit.")
         _require(
             self.destination_rate is None or self.destination_rate > 0,
