@@ -13,7 +13,8 @@ from twinbus.model.descriptions import QueueDescription
 from twinbus.model.message import Message
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import FragmentKey, StoredMessage, fragment_parts
-from twinbus.store.messaging_store import FragmentSummary
+from twinbus.store.memory import MemoryStore
+from twinbus.store.messaging_store import FragmentSummary, MessagingStore
 from twinbus.store.reads import ACTIVE_ONLY
 from twinbus.testing.auditor import Auditor
 from twinbus.testing.faulty_store import Fault
@@ -90,9 +91,16 @@ class SendAudit:
 
 
 class Turmoil:
-    def __init__(self, seed: int, description: QueueDescription, store_count: int = 16, body_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        seed: int,
+        description: QueueDescription,
+        store_count: int = 16,
+        body_bytes: int = 0,
+        make_store: Callable[[], MessagingStore] = MemoryStore,
+    ) -> None:
         self.random = Random(seed)
-        self.sim = Simulation(store_count, seed=seed)
+        self.sim = Simulation(store_count, seed=seed, make_store=make_store)
         self.queue = self.sim.queue(description)
         self.auditor = Auditor(
             detects_duplicates=description.requires_duplicate_detection,
