@@ -12,6 +12,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from tests.postgres_server import PostgresServer, is_installed
 from tests.server.served_on_postgres import Served
+from twinbus.cli.app import run
+from twinbus.store.postgres import connection as postgres_connection
 from twinbus.store.postgres.lease import LeaseKeeper
 from twinbus.store.postgres.place import Owner, PostgresPlace
 from twinbus.store.postgres.store import PostgresStore
@@ -156,6 +158,32 @@ def test_a_password_is_not_in_the_list_of_processes(
     assert "hunter2" not in served.log
 
 
+def test_a_password_may_be_in_a_service_file(
+    closing: ExitStack, tmp_path: Path, postgres_dsn: str, fresh_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = psycopg.conninfo.conninfo_to_dict(postgres_dsn)
+    lines = [f"{name}={value}" for name, value in {**known, "password": "hunter2"}.items()]
+    (tmp_path / "services").write_text("\n".join(["[bus]", *lines]) + "\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    served = serve(closing, tmp_path / "a", "postgresql://?service=bus", fresh_namespace)
+    send(served.wait_ready()["connection_string"], "one")
+    assert "hunter2" not in served.arguments
+    assert "hunter2" not in served.log
+
+
+def test_an_older_server_is_one_line_and_exit_code_2(
+    tmp_path: Path,
+    postgres_dsn: str,
+    fresh_namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(postgres_connection, "SERVER_VERSION_MIN", 990_000)
+    assert run(["serve", fresh_namespace, "--data", str(tmp_path), "--store", postgres_dsn]) == 2
+    (line,) = capfd.readouterr().err.strip().splitlines()
+    assert "Use PostgreSQL 15 or later" in line
+
+
 def test_what_the_database_refuses_is_one_line_and_exit_code_2(
     tmp_path: Path, postgres_dsn: str, fresh_namespace: str
 ) -> None:
@@ -170,6 +198,8 @@ def test_what_the_database_refuses_is_one_line_and_exit_code_2(
         (fresh_namespace, without_rights, "Grant the role CREATE"),
         (fresh_namespace, missing_database, "Create the database first"),
         (fresh_namespace, "postgresql:///?host=/nowhere-at-all&user=bus&dbname=bus", "Check that it is up"),
+        (fresh_namespace, "postgresql://user@[", "Write postgresql://user@host:5432/database"),
+        (fresh_namespace, f"{postgres_dsn}&options=-cdefault_transaction_read_only%3Don", "Name the primary"),
         (f"n{fresh_namespace}", postgres_dsn, "written by a newer release"),
     ):
         refused = Served(tmp_path / advice.replace(" ", ""), dsn, namespace)
