@@ -1,7 +1,8 @@
 """A damaged folder whose loss was accepted in; a folder that opens out, and what did not fit in a folder beside it.
 
-What can be used stays: tables that pass their check, and of the journal every batch up to the first that is damaged or
-missing. Files that go, and those that are cut, are in `set-aside-N` as they were found.
+What can be used stays: tables that pass their check, or the rows of others that can still be read (`salvage`), and of the
+journal every batch up to the first that is damaged or missing. Files that go, and those that are cut, are in `set-aside-N` as
+they were found.
 """
 
 import logging
@@ -12,12 +13,14 @@ from pathlib import Path
 
 from twinbus.errors import StoreDamaged
 from twinbus.store.folder.journal import FOLDER_MODE, SegmentFile, segment_numbers, segment_path, sync_folder
-from twinbus.store.folder.table_check import check_tables
+from twinbus.store.folder.salvage import salvage
+from twinbus.store.folder.table_check import check_tables, check_whole_file
 from twinbus.store.folder.tables import FILE_NAME, SQL, bring_home, connect, prepare
 from twinbus.store.layers.recovery import FIRST_SEQUENCE
 
 KEPT_NAMES = ("lock", "identity")
 SET_ASIDE_NAME = "set-aside"
+SALVAGED_NAME = "salvaged"
 CACHE_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
@@ -26,6 +29,8 @@ log = logging.getLogger(__name__)
 def go_on_without(folder: Path) -> None:
     """Only while the folder is locked. Afterwards nothing that is left in it is damaged, contents of messages aside."""
     position = _usable_position(folder)
+    if position is None:
+        position = _salvaged_position(folder)
     if position is None:
         for path in sorted(folder.iterdir()):
             if path.is_file() and path.name not in KEPT_NAMES:
@@ -45,6 +50,8 @@ def _usable_position(folder: Path) -> int | None:
         prepare(connection, folder)
         bring_home(connection, folder)
         check_tables(connection, folder)
+        if findings := check_whole_file(connection):
+            raise StoreDamaged(f"{folder / FILE_NAME} is damaged: {findings[0]}")
         connection.execute(SQL["accept_damage"])
         position: int = connection.execute(SQL["journal_row"]).fetchone()[0]
     except (StoreDamaged, sqlite3.DatabaseError, UnicodeDecodeError) as error:
@@ -56,6 +63,29 @@ def _usable_position(folder: Path) -> int | None:
         if connection is not None:
             connection.close()
     return position
+
+
+def _salvaged_position(folder: Path) -> int | None:
+    """Tables with what can still be read take the place of those that cannot be used; None if there is nothing to start from."""
+    if not (folder / FILE_NAME).exists():
+        return None
+    fresh = folder / SALVAGED_NAME
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(FOLDER_MODE)
+    try:
+        salvage(folder, fresh)
+        for path in sorted(folder.glob(f"{FILE_NAME}*")):
+            _put_aside(path)
+        # Durable in the folder before anything else is changed: without it the next start finds no tables, and salvages nothing.
+        (fresh / FILE_NAME).rename(folder / FILE_NAME)
+        sync_folder(folder)
+    except StoreDamaged as error:
+        log.error("tables_not_salvaged", extra={"fields": {"file": str(folder / FILE_NAME), "reason": str(error)}})
+        return None
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    log.error("tables_salvaged", extra={"fields": {"file": str(folder / FILE_NAME)}})
+    return _usable_position(folder)
 
 
 def _cut_journal(folder: Path, position: int) -> None:

@@ -139,6 +139,12 @@ def check_facts(connection: sqlite3.Connection, folder: Path) -> Iterator[str]:
         yield f"the rows in slot {slot} do not add up to what their fragment says"
 
 
+def check_facts_of_all(connection: sqlite3.Connection, folder: Path) -> None:
+    """The position of the journal and the facts of the fragments. Raises StoreDamaged if they are not what was written."""
+    _check_journal_row(connection, folder / FILE_NAME)
+    _check_fragments(connection, folder / FILE_NAME)
+
+
 def check_whole_file(connection: sqlite3.Connection) -> list[str]:
     """Also the contents and the list of free pages: reads everything."""
     return [text for (text,) in connection.execute(SQL["check_everything"]) if text != "ok"]

@@ -1,0 +1,136 @@
+"""Tables whose structure is damaged: with the loss accepted, every row that can still be read is served, and nothing else."""
+
+import random
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.contract.rows import HERE, holding, row
+from tests.measured import Measured
+from twinbus.errors import StoreDamaged, StoreUnavailable
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import Enqueued, FragmentCreated, SessionStateSet, StoredMessage, fragment_key
+from twinbus.store.folder.accepted_loss import go_on_without
+from twinbus.store.folder.store import FolderStore
+from twinbus.store.folder.tables import FILE_NAME, PAGE_BYTES
+from twinbus.store.store_limits import StoreLimits
+
+COUNT = 1_500
+OTHER = fragment_key(9, 0)
+ALL = tuple(MessageState)
+
+
+def content_of(number: int) -> bytes:
+    return f"{number}:".encode() * 60
+
+
+def filled(folder: Path) -> None:
+    """Its tables have some dozens of pages; the last few messages are in the journal alone."""
+    store = FolderStore(folder, StoreLimits(segment_entries_max=100_000))
+    holding(store)
+    store.commit([FragmentCreated(OTHER), SessionStateSet(HERE, "s", b"state", 1)])
+    for first in range(1, COUNT, 100):
+        store.commit([Enqueued(HERE, [row(number, content_of(number)) for number in range(first, first + 100)])])
+    store.commit([Enqueued(OTHER, [row(number, content_of(number)) for number in range(1, 300)])])
+    store.checkpoint()
+    store.commit([Enqueued(OTHER, [row(300, content_of(300))])])
+    store.close()
+
+
+def leaf_pages(folder: Path, table: str) -> list[int]:
+    connection = sqlite3.connect(folder / FILE_NAME)
+    # The pages of a table, by its root: all of them are below it.
+    (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+    connection.close()
+    data = (folder / FILE_NAME).read_bytes()
+    found, open_pages = [], [root]
+    while open_pages:
+        page = open_pages.pop()
+        start = (page - 1) * PAGE_BYTES
+        if data[start] == 13:
+            found.append(page)
+        elif data[start] == 5:
+            count = int.from_bytes(data[start + 3 : start + 5], "big")
+            cells = [int.from_bytes(data[start + 12 + 2 * n : start + 14 + 2 * n], "big") for n in range(count)]
+            open_pages += [int.from_bytes(data[start + cell : start + cell + 4], "big") for cell in cells]
+            open_pages.append(int.from_bytes(data[start + 8 : start + 12], "big"))
+    return sorted(found)
+
+
+def overwrite(folder: Path, page: int, data: bytes) -> None:
+    with open(folder / FILE_NAME, "r+b") as file:
+        file.seek((page - 1) * PAGE_BYTES)
+        file.write(data)
+
+
+def read(folder: Path) -> dict[tuple[int, int], StoredMessage]:
+    """What a store serves: rows that turn out to be damaged when they are read are set aside, and it is opened again."""
+    for _ in range(30):
+        store = FolderStore(folder)
+        try:
+            keys = [summary.fragment for summary in store.summaries()]
+            rows = [(key, each) for key in keys for each in store.scan(key, 0, 9_999, 1 << 30, ALL)]
+            assert sum(summary.active_count for summary in store.summaries()) == len(rows)
+        except StoreUnavailable:
+            continue
+        finally:
+            store.close()
+        assert all(each.content == content_of(each.sequence_number) for _, each in rows)
+        return {(key, each.sequence_number): each for key, each in rows}
+    raise AssertionError("it is never whole")
+
+
+@pytest.mark.parametrize("table", ["messages", "contents"])
+def test_a_page_that_is_gone_costs_its_own_rows_alone(tmp_path: Path, table: str) -> None:
+    folder = tmp_path / "store"
+    filled(folder)
+    pages = leaf_pages(folder, table)
+    assert len(pages) > 5
+    overwrite(folder, pages[len(pages) // 2], b"\xff" * PAGE_BYTES)
+    if table == "messages":
+        with pytest.raises(StoreDamaged):
+            FolderStore(folder)
+    go_on_without(folder)
+    rows = read(folder)
+    assert COUNT + 300 - 400 < len(rows) < COUNT + 300
+    assert (OTHER, 300) in rows, "the journal goes on where the tables end"
+
+
+def test_the_file_as_it_was_is_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    filled(folder)
+    page = leaf_pages(folder, "messages")[2]
+    overwrite(folder, page, bytes(PAGE_BYTES))
+    damaged = (folder / FILE_NAME).read_bytes()
+    go_on_without(folder)
+    assert (folder / "set-aside-1" / FILE_NAME).read_bytes() == damaged
+    assert not (folder / "salvaged").exists()
+
+
+def test_without_the_facts_of_its_fragments_nothing_is_salvaged(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    filled(folder)
+    overwrite(folder, leaf_pages(folder, "fragments")[0], b"\xff" * PAGE_BYTES)
+    go_on_without(folder)
+    assert not (folder / FILE_NAME).exists()
+    assert (folder / "set-aside-1" / FILE_NAME).exists()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_pages_are_damaged_what_is_served_is_what_was_written(
+    tmp_path: Path, seed: int, measured: Measured
+) -> None:
+    chance = random.Random(seed)
+    folder = tmp_path / "store"
+    filled(folder)
+    page_count = (folder / FILE_NAME).stat().st_size // PAGE_BYTES
+    for page in chance.sample(range(2, page_count + 1), chance.randint(1, 4)):
+        overwrite(folder, page, chance.choice([bytes(PAGE_BYTES), chance.randbytes(PAGE_BYTES), chance.randbytes(40)]))
+    go_on_without(folder)
+    if not (folder / FILE_NAME).exists():
+        measured("salvaged tables", {"files that had nothing to start from": 1})
+        return
+    rows = read(folder)
+    measured("salvaged tables", {"files": 1, "rows served": len(rows), "rows lost": COUNT + 300 - len(rows)})
