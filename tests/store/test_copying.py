@@ -1,23 +1,31 @@
 """A store is copied while it commits and checkpoints: every copy is the store as it was after one commit."""
 
+import shutil
 import threading
 from pathlib import Path
 
+import pytest
+
 from tests.contract.rows import HERE, everything, holding, numbers, row
-from twinbus.store.changes import Enqueued
+from tests.store.held_tasks import HeldTasks
+from twinbus.store.changes import Enqueued, Removed
 from twinbus.store.folder.copying import copy_store
 from twinbus.store.folder.folder_check import check_folder
+from twinbus.store.folder.journal import segment_path
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.store_limits import StoreLimits
 
 OFTEN = StoreLimits(segment_entries_max=8)
 """A checkpoint every few commits, so that many happen while a copy is made."""
 COPIES = 12
+WAITING = 6
+"""How many messages there are: some of them in a sealed segment, removed in the one after it."""
 COMMITS_MAX = 5_000
 
 
 class Committing:
-    """Adds messages 1, 2, 3, … until it is told to stop. `done` is the last one that is durable."""
+    """Adds messages 1, 2, 3, … until it is told to stop, and with each one removes the one WAITING before it. `done` is the
+    last one that is durable."""
 
     def __init__(self, folder: Path) -> None:
         self.done = 0
@@ -41,7 +49,7 @@ class Committing:
         for number in range(1, COMMITS_MAX):
             if self._stop.is_set():
                 break
-            store.commit([Enqueued(HERE, [row(number)])])
+            store.commit([Enqueued(HERE, [row(number)]), Removed(HERE, [number - WAITING])])
             self.done = number
             self._begun.set()
         store.close()
@@ -60,10 +68,11 @@ def test_copies_under_load_end_with_one_of_the_commits(tmp_path: Path) -> None:
         assert check_folder(copy, None) == []
         store = FolderStore(copy)
         found = numbers(everything(store))
-        assert found == list(range(1, len(found) + 1))
-        assert before <= len(found) <= after + 1
+        last = found[-1]
+        assert found == list(range(max(1, last - WAITING + 1), last + 1)), "what came with each removal is there"
+        assert before <= last <= after + 1
         # It takes commits where the original was.
-        store.commit([Enqueued(HERE, [row(len(found) + 1)])])
+        store.commit([Enqueued(HERE, [row(last + 1)])])
         store.close()
 
 
@@ -81,3 +90,30 @@ def test_a_copy_of_a_closed_store_is_whole(tmp_path: Path) -> None:
     copied = FolderStore(tmp_path / "copy")
     assert numbers(everything(copied)) == [1, 2]
     copied.close()
+
+
+def test_a_copy_during_which_a_checkpoint_ends_is_one_commit_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint leaves out what was removed in a later segment, so that segment has to be in the copy as far as that."""
+    tasks = HeldTasks()
+    store = FolderStore(tmp_path / "store", OFTEN, tasks)
+    holding(store, *(row(number) for number in range(1, 10)))
+    store.commit([Enqueued(HERE, [row(10)])])
+    copy_file, is_first = shutil.copyfile, [True]
+
+    def copy_and_go_on(source: Path, target: Path) -> None:
+        copy_file(source, target)
+        if is_first and source == segment_path(tmp_path / "store", 2):
+            is_first.clear()
+            store.commit([Removed(HERE, [1]), Enqueued(HERE, [row(11), row(12), row(13)])])
+            store.commit([Enqueued(HERE, [row(14)])])
+            tasks.run()
+
+    monkeypatch.setattr(shutil, "copyfile", copy_and_go_on)
+    copy_store(tmp_path / "store", tmp_path / "copy")
+    copied = FolderStore(tmp_path / "copy")
+    assert not is_first
+    assert numbers(everything(copied)) == list(range(2, 15))
+    copied.close()
+    store.close()

@@ -5,23 +5,35 @@ import resource
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.contract.rows import DEFERRED, HERE, UNLIMITED, everything, holding, numbers, row
+from tests.contract.rows import DEFERRED, HERE, SCHEDULED, UNLIMITED, everything, holding, numbers, row
 from tests.store.held_tasks import HeldTasks
 from twinbus.clock import NEVER
 from twinbus.errors import StoreDamaged, StoreInUse, StoreUnavailable
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import Altered, Enqueued, FragmentCreated, FragmentDeleted, Removed, fragment_key
+from twinbus.store.changes import Activated, Altered, Enqueued, FragmentCreated, FragmentDeleted, Removed, fragment_key
 from twinbus.store.folder.journal import segment_numbers, segment_path
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME, SQL, connect, prepare
+from twinbus.store.row_ids import COUNTER_MASK
 from twinbus.store.store_limits import StoreLimits
 
 EIGHT_ENTRIES = StoreLimits(segment_entries_max=8)
+
+
+def begin_checkpoint(store: FolderStore, number: int) -> None:
+    """Five rows from this number on, in two commits: the first one fills half of the segment, the second one notices."""
+    store.commit([Enqueued(HERE, [row(each) for each in range(number, number + 4)])])
+    store.commit([Enqueued(HERE, [row(number + 4)])])
+
+
+def table_numbers(folder: Path) -> list[int]:
+    with closing(sqlite3.connect(folder / FILE_NAME)) as tables:
+        return [identity & COUNTER_MASK for (identity,) in tables.execute("SELECT id FROM messages ORDER BY id")]
 
 
 @pytest.fixture
@@ -166,6 +178,7 @@ def test_a_crash_between_a_checkpoint_and_the_deletion_of_its_segment_repeats_no
     holding(store, *(row(number) for number in range(1, 20)))
     store.commit([Removed(HERE, [3]), Altered(HERE, 4, DEFERRED, 1, 0, NEVER)])
     sealed = segment_path(folder, 1).read_bytes()
+    begin_checkpoint(store, 20)
     tasks.run()
     store.commit([Removed(HERE, [5])])
     copy = crashed(folder)
@@ -173,7 +186,7 @@ def test_a_crash_between_a_checkpoint_and_the_deletion_of_its_segment_repeats_no
     expected = everything(store)
     reopened = FolderStore(copy)
     assert everything(reopened) == expected
-    assert segment_numbers(copy) == [2]
+    assert segment_numbers(copy) == [2, 3]
     reopened.close()
     store.close()
 
@@ -183,10 +196,57 @@ def test_commits_go_on_while_a_checkpoint_is_under_way(folder: Path) -> None:
     store = FolderStore(folder, EIGHT_ENTRIES, tasks)
     holding(store, *(row(number) for number in range(1, 10)))
     store.commit([Removed(HERE, [1])])
+    begin_checkpoint(store, 10)
     assert tasks.newest is not None
     assert tasks.newest.is_alive()
-    assert numbers(everything(store)) == list(range(2, 10))
-    assert contents(crashed(folder)) == list(range(2, 10))
+    store.commit([Removed(HERE, [2])])
+    assert numbers(everything(store)) == list(range(3, 15))
+    assert contents(crashed(folder)) == list(range(3, 15))
+    store.close()
+
+
+def test_what_is_received_while_a_sealed_segment_waits_never_reaches_the_tables(folder: Path) -> None:
+    tasks = HeldTasks()
+    store = FolderStore(folder, EIGHT_ENTRIES, tasks)
+    holding(store, *(row(number, b"content") for number in range(1, 10)))
+    store.commit([Removed(HERE, [1, 2, 3, 4, 5])])
+    assert tasks.newest is None, "it waits"
+    begin_checkpoint(store, 10)
+    tasks.run()
+    assert table_numbers(folder) == [6, 7, 8, 9]
+    assert numbers(everything(store)) == list(range(6, 15))
+    assert contents(crashed(folder)) == list(range(6, 15))
+    store.checkpoint()
+    assert table_numbers(folder) == list(range(6, 15))
+    store.close()
+
+
+def test_a_checkpoint_keeps_a_row_whose_content_a_later_segment_refers_to(folder: Path) -> None:
+    tasks = HeldTasks()
+    store = FolderStore(folder, EIGHT_ENTRIES, tasks)
+    scheduled = [row(number, b"%d" % number, state=SCHEDULED, due_at=5) for number in range(1, 10)]
+    holding(store, *scheduled)
+    store.commit([Activated(HERE, 1, 10, 7, NEVER), Activated(HERE, 2, 11, 7, NEVER), Removed(HERE, [11])])
+    store.commit([Altered(HERE, 3, DEFERRED, 1, 0, NEVER), Altered(HERE, 4, DEFERRED, 1, 0, NEVER)])
+    store.commit([Removed(HERE, [4])])
+    tasks.run()
+    expected = {3: b"3", 10: b"1", **{number: b"%d" % number for number in range(5, 10)}}
+    assert 2 not in table_numbers(folder)
+    assert {found.sequence_number: found.content for found in everything(store)} == expected
+    reopened = FolderStore(crashed(folder))
+    assert {found.sequence_number: found.content for found in everything(reopened)} == expected
+    reopened.close()
+    store.close()
+
+
+def test_a_store_at_rest_writes_what_is_sealed_and_what_came_after_it(folder: Path) -> None:
+    tasks = HeldTasks()
+    store = FolderStore(folder, EIGHT_ENTRIES, tasks)
+    holding(store, *(row(number) for number in range(1, 10)))
+    store.commit([Enqueued(HERE, [row(10)])])
+    store.rest()
+    tasks.run()
+    assert table_numbers(folder) == list(range(1, 11))
     store.close()
 
 
@@ -195,9 +255,9 @@ def test_a_commit_waits_for_the_checkpoint_once_the_next_segment_is_past_its_har
     store = FolderStore(folder, StoreLimits(segment_entries_max=8, backlog_factor=2), tasks)
     holding(store, *(row(number) for number in range(1, 10)))
     store.commit([Enqueued(HERE, [row(number) for number in range(10, 24)])])
+    store.commit([Enqueued(HERE, [row(24)])])
     first = tasks.newest
     assert first is not None
-    store.commit([Enqueued(HERE, [row(24)])])
     assert first.is_alive()
     store.commit([Enqueued(HERE, [row(25)])])
     assert not first.is_alive()

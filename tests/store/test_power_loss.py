@@ -29,11 +29,10 @@ def disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FailingDisk:
 
 def crashed_with_tables(folder: Path) -> Path:
     """A store of ten messages, nine of them in its tables, as a crash leaves it."""
-    tasks = HeldTasks()
-    store = FolderStore(folder, EIGHT_ENTRIES, tasks)
+    store = FolderStore(folder)
     holding(store, *(row(number) for number in range(1, 10)))
+    store.checkpoint()
     store.commit([Enqueued(HERE, [row(10)])])
-    tasks.run()
     copy = crashed(folder)
     store.close()
     return copy

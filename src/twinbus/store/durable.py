@@ -1,10 +1,10 @@
 """DurableStore: a messaging store on a medium, such as a folder (`twinbus.store.medium`).
 
     commit -> journal segment (one write, one sync) -> return -> top layer of the overlay
-    segment full -> sealed, a new one begins; in its own thread, a checkpoint writes the sealed layer to the tables, and
-    then segment and layer are dropped
+    segment full -> sealed, a new one begins; when that one is half full, a checkpoint writes what is left of the sealed layer
+    to the tables, in its own thread, and then segment and layer are dropped
 
-So a commit costs one sync however much it changes, messages that are removed soon after they arrive never
+So a commit costs one sync however much it changes, messages that are removed while they are in the journal never
 reach the tables, and memory holds only the facts of rows since the last checkpoints, not their contents. Opening a store
 means reading the tables and replaying the segments that they do not hold yet.
 """
@@ -28,6 +28,9 @@ from twinbus.store.layers.recovery import recover_layers
 from twinbus.store.medium import Medium, Tables
 from twinbus.store.messaging_store import FragmentSummary, RowFacts, SessionSummary
 from twinbus.store.store_limits import StoreLimits
+
+CHECKPOINT_AT = 0.5
+"""How full the top segment is when a checkpoint of the sealed one starts."""
 
 
 class _Late(NamedTuple):
@@ -76,7 +79,7 @@ class DurableStore:
         self._checkpoints = CheckpointThread(tables, self._start_task)
         self._medium.keep()
         if len(self._layers) > 1:
-            self._checkpoints.start(self._layers[0])
+            self._start_checkpoint()
 
     def commit(self, changes: Sequence[Change]) -> None:
         with self._failing():
@@ -184,7 +187,8 @@ class DurableStore:
             if checkpoints.is_running:
                 return
             self._drop_checkpointed()
-            if self._layers[-1].fragments:
+            self._seal()
+            if len(self._layers) > 1:
                 self._start_checkpoint()
             else:
                 checkpoints.tidy()
@@ -194,7 +198,8 @@ class DurableStore:
         with self._failing():
             self._catch_up()
             self._finish_checkpoint()
-            if self._layers[-1].fragments:
+            self._seal()
+            if len(self._layers) > 1:
                 self._start_checkpoint()
                 self._finish_checkpoint()
 
@@ -244,16 +249,22 @@ class DurableStore:
                     self._fronts.pop((kind, fragment), None)
 
     def _make_room(self) -> None:
-        """Start a checkpoint once the top segment is full; wait if the sealed one below it is not checkpointed yet."""
+        """Seal the top segment once it is full, if the sealed one below it has reached the tables; wait for that if it must be.
+
+        A checkpoint waits until the top is half full again: most of what is sealed may have been received by then.
+        """
         checkpoints = self._checkpoint_thread()
         self._drop_checkpointed()
+        if len(self._layers) > 1 and not checkpoints.is_running and self._is_full(CHECKPOINT_AT):
+            self._start_checkpoint()
         if self._is_full(1):
             if checkpoints.is_running and self._is_full(self._limits.backlog_factor):
                 self._finish_checkpoint()
-            if not checkpoints.is_running:
-                self._start_checkpoint()
-            else:
+            if checkpoints.is_running:
                 checkpoints.hurry()
+            else:
+                self._drop_checkpointed()
+                self._seal()
 
     def _is_full(self, factor: float) -> bool:
         top, limits = self._layers[-1], self._limits
@@ -271,25 +282,35 @@ class DurableStore:
             entries = sum([layer.entry_count for layer in self._layers])
             self._limits.budget.record(id(self), entries, sum([layer.segment.end for layer in self._layers]))
 
+    def _seal(self) -> None:
+        """Begin a new segment, unless nothing is in the top one."""
+        top = self._layers[-1]
+        if top.fragments:
+            fresh = self._medium.create_segment(top.segment.number + 1, top.segment.next_sequence)
+            self._layers.append(Layer(fresh))
+
     def _start_checkpoint(self) -> None:
-        self._drop_checkpointed()
-        sealed = self._layers[-1]
-        fresh = self._medium.create_segment(sealed.segment.number + 1, sealed.segment.next_sequence)
-        self._layers.append(Layer(fresh))
-        self._checkpoint_thread().start(sealed)
+        """Of everything that is sealed. Rows that are gone by now are left out; what removed them is in a later segment, and
+        synced, so after a crash they are gone as well."""
+        sealed = self._layers[:-1]
+        self._checkpoint_thread().start(
+            [layer.thinned(self._layers[level + 1 :]) for level, layer in enumerate(sealed)]
+        )
 
     def _finish_checkpoint(self) -> None:
         self._checkpoint_thread().wait()
         self._drop_checkpointed()
 
     def _drop_checkpointed(self) -> None:
-        """Drop the layer whose checkpoint is done. Raises the error if it failed."""
-        done = self._checkpoint_thread().take_result()
-        if done is not None:
-            # If the next lines are not reached, recovery deletes the segment: the tables hold its number.
-            self._layers.remove(done)
-            done.segment.retire()
-            done.segment.close()
+        """Drop the layers whose checkpoint is done. Raises the error if it failed."""
+        done = {layer.segment.number for layer in self._checkpoint_thread().take_result()}
+        if done:
+            # If the next lines are not reached, recovery deletes the segments: the tables hold their numbers.
+            dropped = [layer for layer in self._layers if layer.segment.number in done]
+            self._layers = [layer for layer in self._layers if layer.segment.number not in done]
+            for layer in dropped:
+                layer.segment.retire()
+                layer.segment.close()
             self._record_use()
 
     def _layers_above(self, position: int) -> list[Layer]:

@@ -1,8 +1,9 @@
 """A copy of a store that is in use, by another process: a folder in, a folder with everything up to one commit out.
 
-The journal is copied first and the tables afterwards. A checkpoint is one transaction that writes what a segment adds up to
-and the segment's number, so segments up to the number in the copied tables are in them whole, and segments after it were not
-retired before they were copied. If a checkpoint overtakes all segments that were copied, the store is copied again.
+A checkpoint is one transaction that writes what a segment adds up to and the segment's number, and leaves out what was removed
+in later segments. So a state of the tables needs those segments at least as far as they went when it was written. It is held
+by a transaction, the later segments are copied, and then the tables, which may take long, as they were in that transaction.
+If a checkpoint has ended while segments were copied, one of them may have been retired: then all of it begins again.
 
 A batch that is being appended may be in the copy in part, as after a crash: it is cut off, and was not acknowledged yet.
 """
@@ -18,7 +19,7 @@ from twinbus.store.folder.identity import IDENTITY_NAME
 from twinbus.store.folder.journal import SegmentFile, make_folder, segment_numbers, segment_path, sync_folder
 from twinbus.store.folder.tables import FILE_NAME, SQL
 
-TRIES_MAX = 20
+TRIES_MAX = 100
 OWNER_ONLY = 0o600
 
 
@@ -32,7 +33,7 @@ def copy_store(source: Path, target: Path) -> None:
         try:
             if _copied(source, target):
                 return
-        except (FileNotFoundError, MessagingError) as fault:
+        except (FileNotFoundError, MessagingError, sqlite3.Error) as fault:
             # A segment was retired, or is being appended to, while it was read.
             reason = fault
         for leftover in target.iterdir():
@@ -42,14 +43,20 @@ def copy_store(source: Path, target: Path) -> None:
 
 def copy_database(source: Path, target: Path) -> None:
     """One consistent state of a SQLite file that others write, durable."""
-    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
     try:
-        with closing(sqlite3.connect(source)) as live, closing(sqlite3.connect(target)) as copy:
-            live.execute("PRAGMA query_only = ON")
-            live.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE")
+        with closing(sqlite3.connect(source)) as live:
+            _copy_state(live, target)
     except sqlite3.Error as fault:
         raise StoreUnavailable(f"{source} cannot be copied: {fault}.") from fault
+
+
+def _copy_state(source: sqlite3.Connection, target: Path) -> None:
+    """What this connection sees."""
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
+    with closing(sqlite3.connect(target)) as copy:
+        source.execute("PRAGMA query_only = ON")
+        source.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")
     sync_file(target)
 
 
@@ -68,20 +75,26 @@ def sync_file(file: Path) -> None:
 
 
 def _copied(source: Path, target: Path) -> bool:
-    for number in segment_numbers(source):
-        shutil.copyfile(segment_path(source, number), segment_path(target, number))
-    copy_database(source / FILE_NAME, target / FILE_NAME)
-    with closing(sqlite3.connect(target / FILE_NAME)) as tables:
-        (position,) = tables.execute(SQL["journal_row"]).fetchone()[:1]
-    numbers = segment_numbers(target)
-    for number in numbers:
-        if number <= position:
-            segment_path(target, number).unlink()
-        else:
+    with closing(sqlite3.connect(source / FILE_NAME)) as held, closing(sqlite3.connect(source / FILE_NAME)) as live:
+        held.execute("BEGIN")
+        position = _position(held)
+        numbers = [number for number in segment_numbers(source) if number > position]
+        for number in numbers:
+            shutil.copyfile(segment_path(source, number), segment_path(target, number))
+        if not numbers or _position(live) != position:
+            return False
+        for number in numbers:
             _cut(target, number)
+        _copy_state(held, target / FILE_NAME)
     copy_file(source / IDENTITY_NAME, target / IDENTITY_NAME)
     sync_folder(target)
-    return any(number > position for number in numbers)
+    return True
+
+
+def _position(tables: sqlite3.Connection) -> int:
+    """The newest segment that they hold."""
+    position: int = tables.execute(SQL["journal_row"]).fetchone()[0]
+    return position
 
 
 def _cut(folder: Path, number: int) -> None:

@@ -1,11 +1,11 @@
-"""Checkpoints in a thread beside the commits: a sealed layer in, the same layer back when the tables hold it.
+"""Checkpoints in a thread beside the commits: sealed layers in, the same layers back when the tables hold them.
 
 After a checkpoint the thread gives the space of deleted rows back to the disk, in steps of a few megabytes, until little is
 left or the next checkpoint is wanted. Readers see the tables as before, and commits go to the journal meanwhile.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from twinbus.store.layers.overlay import Layer
@@ -32,14 +32,14 @@ def start_thread(work: Callable[[], None]) -> Task:
 class CheckpointThread:
     """Runs at most one checkpoint at a time. All methods are called by the one thread that uses the store.
 
-    The checkpoint's own thread reads a sealed layer, which never changes again, and the tables write by a connection of
+    The checkpoint's own thread reads sealed layers, which never change again, and the tables write by a connection of
     their own. `_failure` is written by that thread and read only once it is not alive anymore, so nothing here needs a lock.
     """
 
     def __init__(self, tables: Tables, start_task: StartTask) -> None:
         self._tables = tables
         self._start_task = start_task
-        self._layer: Layer | None = None
+        self._layers: Sequence[Layer] = ()
         self._task: Task | None = None
         self._failure: Exception | None = None
         self._is_hurried = False
@@ -48,9 +48,10 @@ class CheckpointThread:
     def is_running(self) -> bool:
         return self._task is not None and self._task.is_alive()
 
-    def start(self, sealed: Layer) -> None:
-        assert self._layer is None, "take the result of the previous checkpoint first"
-        self._layer = sealed
+    def start(self, sealed: Sequence[Layer]) -> None:
+        """Bottom first."""
+        assert not self._layers, "take the result of the previous checkpoint first"
+        self._layers = sealed
         self._is_hurried = False
         self._task = self._start_task(lambda: self._run(sealed))
 
@@ -69,15 +70,15 @@ class CheckpointThread:
         if self._task is not None:
             self._task.join()
 
-    def take_result(self) -> Layer | None:
-        """The layer that has reached the tables, once; None if there is none. Raises the error of a failed checkpoint."""
+    def take_result(self) -> Sequence[Layer]:
+        """The layers that have reached the tables, once. Raises the error of a failed checkpoint."""
         if self.is_running:
-            return None
+            return ()
         if self._failure is not None:
             raise self._failure
-        if self._layer is None:
-            return None
-        done, self._layer, self._task = self._layer, None, None
+        if not self._layers:
+            return ()
+        done, self._layers, self._task = self._layers, (), None
         return done
 
     def _tidy(self) -> None:
@@ -86,10 +87,11 @@ class CheckpointThread:
         except Exception as error:
             self._failure = error
 
-    def _run(self, sealed: Layer) -> None:
+    def _run(self, sealed: Sequence[Layer]) -> None:
         try:
-            self._tables.write_checkpoint(sealed)
+            for layer in sealed:
+                self._tables.write_checkpoint(layer)
             self._tables.tidy(lambda: self._is_hurried)
         except Exception as error:
-            # Whatever it is, the layer stays where it is: `take_result` raises this in the thread that uses the store.
+            # Whatever it is, the layers stay where they are: `take_result` raises this in the thread that uses the store.
             self._failure = error

@@ -7,7 +7,8 @@ thread.
 """
 
 from bisect import bisect_right, insort
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from copy import copy
 from typing import TypeAlias
 
 from twinbus.clock import NEVER, Millis
@@ -143,6 +144,17 @@ class FragmentOverlay:
             if end is not None and end <= until:
                 self.duplicates[key] = None
 
+    def gone(self) -> set[int]:
+        """Numbers below that nothing of this layer refers to any more."""
+        sources = {-row[PLACE] for row in self.rows.values() if row[PLACE] < 0}
+        return self.removed - self.rows.keys() - sources
+
+    def without(self, gone: Collection[int]) -> "FragmentOverlay":
+        """As if these had been removed here. For a checkpoint: what finds rows by times and sessions is the same as before."""
+        thin = copy(self)
+        thin.rows = {number: row for number, row in self.rows.items() if number not in gone}
+        return thin
+
     def due(self, hidden: Callable[[int], bool]) -> Iterator[tuple[Millis, int]]:
         """Without the numbers that a layer above hides. They stay hidden, so they are not looked at again."""
         return self.scheduled.in_order(
@@ -199,6 +211,16 @@ class Layer:
         self.segment = segment
         self.fragments: dict[FragmentKey, FragmentOverlay] = {}
         self.entry_count = 0  # what the layer holds in memory, counted in rows
+
+    def thinned(self, above: "Sequence[Layer]") -> "Layer":
+        """The same layer without rows that those above have removed for good: what of it the tables need."""
+        thin = Layer(self.segment)
+        thin.entry_count = self.entry_count
+        for fragment, overlay in self.fragments.items():
+            overlays = [layer.fragments[fragment] for layer in above if fragment in layer.fragments]
+            gone = set[int]().union(*[each.gone() for each in overlays])
+            thin.fragments[fragment] = overlay.without(gone) if gone else overlay
+        return thin
 
     def apply(self, change: LocatedChange, last_number: int | None, find_below: FindBelow) -> None:
         """Apply the next change. `last_number` is the fragment's highest number in the layers below."""
