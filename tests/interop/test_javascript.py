@@ -10,6 +10,7 @@ import pytest
 
 from tests.docs.test_connect_page import examples
 from tests.interop.foreign_suite import SuiteUnavailable
+from tests.interop.frameworks.suites import what_up_prints
 from tests.interop.javascript import (
     RUN_TIMEOUT_S,
     TestRun,
@@ -91,18 +92,17 @@ def test_the_sdk_can_be_shown_the_way_to_a_websocket_without_tls_on_the_port_of_
     assert not ends_of([TestRun("sessions.test.js", "ws", tls_server, packages, tmp_path)], recorder)
 
 
-def test_the_example_of_the_page_on_connecting_works_as_it_stands(
-    tls_server: RunningServer, packages: Path, tmp_path: Path
-) -> None:
-    """With the connection string for everything: messages without TLS, administration with it, on one port."""
+def test_the_example_of_the_page_on_connecting_works_as_it_stands(packages: Path, tmp_path: Path) -> None:
+    """With what `twinbus up` prints, one connection string for everything: messages without TLS, administration with it."""
     (example,) = examples("javascript")
     (tmp_path / "orders.js").write_text(example)
-    environment = {
-        **os.environ,
-        "NODE_PATH": str(packages),
-        "NODE_EXTRA_CA_CERTS": str(tls_server.server.tls_authority),
-        "SERVICE_BUS": tls_server.connection_string,
-    }
-    command = ["node", str(tmp_path / "orders.js")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=RUN_TIMEOUT_S)
+    with what_up_prints(tmp_path) as printed:
+        environment = {
+            **os.environ,
+            "NODE_PATH": str(packages),
+            "NODE_EXTRA_CA_CERTS": printed["tls_authority"],
+            "SERVICE_BUS": printed["connection_string"],
+        }
+        command = ["node", str(tmp_path / "orders.js")]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=RUN_TIMEOUT_S)
     assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr

@@ -1,4 +1,5 @@
-"""Celery with kombu's transport for Service Bus, unchanged: a worker and a program. What is tested is in python/celery_*.py."""
+"""Celery with kombu's transport for Service Bus, unchanged: a worker and a program, from what `twinbus up` prints. What is tested
+is in python/celery_*.py."""
 
 import os
 import subprocess
@@ -8,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from tests.interop.foreign_suite import Scenario, SuiteRun, name_of, playing, scenarios_in
-from tests.interop.frameworks.suites import azure_named_server, described, network
+from tests.interop.frameworks.suites import AZURE_NAME, described_by, network, what_up_prints
 from tests.interop.frameworks.venvs import PYTHON, Environment
 from tests.interop.results import Recorder
 
@@ -22,9 +23,10 @@ STOP_TIMEOUT_S = 10.0
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SuiteRun]:
     version = f"{ENVIRONMENT.version_of('celery')}, kombu {ENVIRONMENT.version_of('kombu')}"
     with ExitStack() as stack:
-        server = stack.enter_context(azure_named_server(tmp_path_factory.mktemp("data")))
+        options = ("--tls", "--tls-port", "0", "--tls-name", AZURE_NAME)
+        printed = stack.enter_context(what_up_prints(tmp_path_factory.mktemp("data"), *options))
         results = str(tmp_path_factory.mktemp("results"))
-        variables = {**described(server), **network(server), "TWINBUS_RESULTS": results}
+        variables = {**described_by(printed), **network(printed["tls_authority"]), "TWINBUS_RESULTS": results}
 
         def command() -> list[str]:
             python = str(ENVIRONMENT.python())
