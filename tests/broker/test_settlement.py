@@ -9,13 +9,13 @@ from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment import settlement
 from twinbus.broker.fragment_transaction import FragmentTransaction
-from twinbus.broker.outcomes import COMPLETE, Abandon, DeadLetter, Defer, Release
+from twinbus.broker.outcomes import COMPLETE, Abandon, DeadLetter, Defer, Outcome, Release
 from twinbus.errors import MessageLockLost, MessageTooLarge, NotAllowed
 from twinbus.model.content import application_properties
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.wire_names import MessageState
 from twinbus.testing.messages import make_message
-from twinbus.testing.simulation import Answer, Simulation
+from twinbus.testing.simulation import Answer, EachReply, Simulation
 
 
 @pytest.fixture
@@ -42,6 +42,44 @@ def test_a_completed_message_is_gone_for_good(sim: Simulation, queue: QueueEntit
     sim.restart()
     assert sim.receiver(sim.entities.queue("q").main, 1).take() == []
     assert sim.entities.queue("q").main.counts().active == 0
+
+
+@pytest.mark.parametrize(
+    "outcome", [COMPLETE, Abandon(), DeadLetter("why"), Release()], ids=lambda each: type(each).__name__
+)
+def test_very_many_are_settled_in_steps_and_each_is_answered_once(
+    sim: Simulation, queue: QueueEntity, monkeypatch: pytest.MonkeyPatch, outcome: Outcome
+) -> None:
+    monkeypatch.setattr(settlement, "SETTLED_TOGETHER", 10)
+    monkeypatch.setattr(settlement, "WRITTEN_TOGETHER", 10)
+    names = [str(number) for number in range(35)]
+    sim.send(queue, *[make_message(name) for name in names])
+    receiver = sim.receiver(queue.main, len(names))
+    tokens = [delivery.lock_token for delivery in receiver.take()]
+    queue.main.detach(receiver, sim.now)
+    reply = EachReply()
+    queue.main.settle_each(tokens, outcome, sim.now, reply)
+    locks = queue.main.fragments[0].locks
+    assert len(locks) == 25
+    sim.turn()
+    assert len(locks) == 15
+    sim.run()
+    assert (len(locks), reply.good, reply.errors) == (0, set(range(35)), {})
+    home = queue.dead_letter if isinstance(outcome, DeadLetter) else queue.main
+    expected = [] if outcome is COMPLETE else names
+    assert sim.receiver(home, 100).ids() == expected
+
+
+def test_a_store_that_is_lost_between_two_steps_fails_the_rest(
+    sim: Simulation, queue: QueueEntity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settlement, "SETTLED_TOGETHER", 1)
+    sim.send(queue, *[make_message(name) for name in "abc"])
+    held = sim.receiver(queue.main, 3).take()
+    reply = EachReply()
+    queue.main.settle_each([delivery.lock_token for delivery in held], COMPLETE, sim.now, reply)
+    sim.lose_store(0)
+    assert set(reply.errors) == {0, 1, 2}
 
 
 class TestManyLargeMessages:

@@ -23,6 +23,7 @@ from twinbus.model.paths import parse_address
 from twinbus.server.host_names import authority, reachable_host
 from twinbus.server.namespace import NamespaceServer
 from twinbus.server.server_settings import ServerSettings
+from twinbus.server.stores.served_store import STOP_WAIT_S
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
@@ -32,6 +33,8 @@ T = TypeVar("T")
 
 STORE_COUNT_DEFAULT = 4
 WAIT_S = 30.0
+STOP_S = 3 * STOP_WAIT_S
+"""Longer than the stores are waited for: they finish a checkpoint, which may be large, before they close."""
 
 
 class LocalNamespace:
@@ -174,7 +177,7 @@ class LocalNamespace:
     def stop(self) -> None:
         """Stops as a service does: connections are closed properly. Nothing answers until `start`."""
         server, self._server = self._running, None
-        self._run(server.stop())
+        self._run(server.stop(), STOP_S)
 
     def kill(self) -> None:
         """As a process is killed: connections drop without a close frame, locks are lost. What was acknowledged stays."""
@@ -184,7 +187,7 @@ class LocalNamespace:
             server.connections.cut_all()
             await server.stop()
 
-        self._run(crash())
+        self._run(crash(), STOP_S)
 
     def restart(self) -> None:
         self.stop()
@@ -212,8 +215,8 @@ class LocalNamespace:
         self._thread.join(WAIT_S)
         self._loop.close()
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
+    def _run(self, work: Coroutine[Any, Any, T], wait_s: float = WAIT_S) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(wait_s)
 
     def _call(self, function: Callable[[], T]) -> T:
         async def call() -> T:

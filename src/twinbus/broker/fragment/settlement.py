@@ -39,6 +39,8 @@ NOT_WRITTEN = (Complete, Release)
 """Outcomes that write nothing of a message again."""
 REWRITTEN_BYTES_MAX = 512 << 20
 """Contents that are written again in one commit, or it would be too large for a store; a single message never is."""
+SETTLED_TOGETHER, WRITTEN_TOGETHER = 10_000, 1_000
+"""Messages that are settled in one step, if their rows are removed or nothing is written, and otherwise."""
 FAILED_DELIVERY = Abandon()
 ENDED_COUNT_MAX = 1_000
 ENDED_BYTES_MAX = 16 << 20
@@ -54,7 +56,41 @@ def settle_each(
     reply: SettleReply,
     session: SessionLock | None = None,
 ) -> None:
-    """Settle what is still locked; `indexes` are the caller's numbers for the tokens, `session` is what it holds."""
+    """Settle what is still locked; `indexes` are the caller's numbers for the tokens, `session` is what it holds.
+
+    So many that everybody else would notice are settled in steps, except those of a message session: whoever gives that back next
+    means all of them.
+    """
+    together = SETTLED_TOGETHER if isinstance(outcome, NOT_WRITTEN) else WRITTEN_TOGETHER
+    if len(tokens) > together and fragment.sessions is None:
+        fragment.broker.long_work.add(_settle_rest(fragment, tokens, indexes, outcome, reply, together))
+        tokens, indexes = tokens[:together], indexes[:together]
+    _settle_some(fragment, tokens, indexes, outcome, now, reply, session)
+
+
+def _settle_rest(
+    fragment: Fragment,
+    tokens: Sequence[bytes],
+    indexes: Sequence[int],
+    outcome: Outcome,
+    reply: SettleReply,
+    together: int,
+) -> LongSteps:
+    for start in range(together, len(tokens), together):
+        now = yield
+        some = slice(start, start + together)
+        _settle_some(fragment, tokens[some], indexes[some], outcome, now, reply, None)
+
+
+def _settle_some(
+    fragment: Fragment,
+    tokens: Sequence[bytes],
+    indexes: Sequence[int],
+    outcome: Outcome,
+    now: Millis,
+    reply: SettleReply,
+    session: SessionLock | None,
+) -> None:
     refusal = refusal_of(fragment, outcome, now)
     if refusal is not None:
         for index in indexes:
