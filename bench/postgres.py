@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from azure.servicebus import ServiceBusClient
@@ -96,7 +96,9 @@ def _serve(folder: Path, dsn: str, *, waits: bool = False) -> "tuple[subprocess.
 def _fill(connection_string: str, count: int) -> None:
     target = Target.of("partitioned", connection_string)
     while count > 0:
-        count -= int(target.load("send", {"size": 1024, "window": 1000, "connections": 4, "seconds": 10})["sent"])
+        # A machine that does too much else may refuse some: they do not count.
+        with suppress(SystemExit):
+            count -= int(target.load("send", {"size": 1024, "window": 1000, "connections": 4, "seconds": 10})["sent"])
 
 
 def _receive_one(connection_string: str) -> None:

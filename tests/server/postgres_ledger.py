@@ -20,6 +20,7 @@ BATCH = 5
 
 
 class Delivery(NamedTuple):
+    number: int  # of a sent message there may be two: a message without a key goes elsewhere if a store does not answer
     process: int
     asked_at: float  # nothing can have been handed over before
     came_at: float
@@ -30,7 +31,7 @@ class Ledger:
     tried: set[str] = field(default_factory=set)
     acknowledged: set[str] = field(default_factory=set)
     deliveries: dict[str, list[Delivery]] = field(default_factory=lambda: defaultdict(list))
-    completed_at: dict[str, float] = field(default_factory=dict)
+    completed_at: dict[tuple[str, int], float] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     sent_last_at: float = 0.0
 
@@ -43,8 +44,8 @@ class Ledger:
         assert not self.missing, f"acknowledged and lost: {sorted(self.missing)}"
         unknown = self.deliveries.keys() - self.tried
         assert not unknown, f"delivered and never sent: {sorted(unknown)}"
-        for body, completed_at in self.completed_at.items():
-            again = [each for each in self.deliveries[body] if each.asked_at > completed_at]
+        for (body, number), completed_at in self.completed_at.items():
+            again = [each for each in self.deliveries[body] if each.number == number and each.asked_at > completed_at]
             assert not again, f"{body} came again after it was completed: {again}"
         assert len(self.turns()) - 1 <= takeovers_max, f"two owners handed over at a time: {self.turns()}"
 
@@ -120,11 +121,14 @@ class Clients:
                     came_at = time.monotonic()
                     with self.ledger.lock:
                         for message in messages:
-                            self.ledger.deliveries[str(message)].append(Delivery(process, asked_at, came_at))
+                            delivery = Delivery(message.sequence_number or 0, process, asked_at, came_at)
+                            self.ledger.deliveries[str(message)].append(delivery)
                     for message in messages:
                         receiver.complete_message(message)
                         with self.ledger.lock:
-                            self.ledger.completed_at.setdefault(str(message), time.monotonic())
+                            self.ledger.completed_at.setdefault(
+                                (str(message), message.sequence_number or 0), time.monotonic()
+                            )
             self._is_over.wait(PAUSE_S)
 
 

@@ -62,7 +62,7 @@ def ledger_of(*deliveries: tuple[str, int, float]) -> Ledger:
     """Each with a body, the process and when; asked for and read at once."""
     ledger = Ledger(tried={"a", "b"}, acknowledged={"a", "b"})
     for body, process, at in deliveries:
-        ledger.deliveries[body].append(Delivery(process, at, at))
+        ledger.deliveries[body].append(Delivery(7, process, at, at))
     return ledger
 
 
@@ -74,7 +74,9 @@ def test_the_ledger_notices_what_is_lost_doubled_or_made_up() -> None:
         ledger_of(("a", 0, 1), ("b", 0, 2), ("c", 0, 3)).check(takeovers_max=0)
     again = ledger_of(("a", 0, 1), ("b", 0, 2), ("a", 0, 4))
     again.check(takeovers_max=0)
-    again.completed_at["a"] = 3
+    again.completed_at["a", 8] = 3  # its other copy
+    again.check(takeovers_max=0)
+    again.completed_at["a", 7] = 3
     with pytest.raises(AssertionError, match="came again"):
         again.check(takeovers_max=0)
 
@@ -84,5 +86,5 @@ def test_the_ledger_notices_two_owners_at_a_time() -> None:
     with pytest.raises(AssertionError, match="two owners"):
         ledger_of(*in_turns).check(takeovers_max=6)
     read_late = ledger_of(("a", 0, 1), ("b", 1, 2), ("b", 1, 5))
-    read_late.deliveries["a"].append(Delivery(0, 1.5, 3))
+    read_late.deliveries["a"].append(Delivery(7, 0, 1.5, 3))
     read_late.check(takeovers_max=1)

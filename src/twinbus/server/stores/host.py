@@ -20,6 +20,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from twinbus.clock import boot_time
@@ -135,8 +136,9 @@ class LeaseEnd:
 
     def _listen(self) -> None:
         # At its end the stores' own threads read theirs.
-        while self._line.recv(64):
-            self._heard_at = boot_time()
+        with suppress(OSError):
+            while self._line.recv(64):
+                self._heard_at = boot_time()
 
     def is_namespace_alive(self) -> bool:
         return boot_time() - self._heard_at < SILENCE_S
