@@ -204,7 +204,7 @@ def serve(
             server.connection_string,
             server.tls_port,
             server.tls_connection_string,
-            str(server.tls_authority) if server.tls_authority is not None else None,
+            str(server.tls_authority.resolve()) if server.tls_authority is not None else None,
             list(map(str, extra_ports)),
         )
 
