@@ -113,6 +113,35 @@ def test_an_entity_without_sessions_has_nothing_to_catch_up_with() -> None:
 # In the simulated world
 
 
+@pytest.mark.rule("B5", "B8")
+def test_a_session_stays_with_its_backlog_queue_over_a_short_failure_of_the_secondary() -> None:
+    """In another queue its messages could overtake those that wait."""
+    world = world_of(1, failover_interval=timedelta(0))
+    world.primary.is_down = True
+    senders = [world.sender("orders") for _ in range(5)]
+    for sender in senders:
+        assert world.send(sender, session_id="a")
+    world.secondary.is_down = True
+    assert not world.send(senders[0], session_id="a")
+    world.secondary.is_down = False
+    for sender in senders:
+        assert world.send(sender, session_id="a")
+    used = [queue for queue in world.queues.values() if queue.waiting]
+    assert len(used) == 1
+
+
+@pytest.mark.rule("B5")
+def test_a_session_whose_backlog_queue_stays_away_is_accepted_by_another() -> None:
+    world = world_of(1, failover_interval=timedelta(0))
+    world.primary.is_down = True
+    sender = world.sender("orders")
+    assert world.send(sender, session_id="a")
+    (own,) = (queue for queue in world.queues.values() if queue.waiting)
+    own.is_full = True
+    assert world.send(sender, session_id="a")
+    assert sum(len(queue.waiting) for queue in world.queues.values()) == 2
+
+
 def world_of(seed: int, *, ordered: bool = True, **chosen: Any) -> World:
     """With an hour to catch up: a syphon that hangs with its primary takes half a minute for each step."""
     settings: dict[str, Any] = {

@@ -24,13 +24,18 @@ def rehearse(
     has_bill: bool = True,
 ) -> RehearsalReport:
     settings = RehearsalSettings(seed=seed, engine=engine, failover_interval_s=0.2, ping_interval_s=1.0)
+    return rehearse_with(settings, drain, script or default_script(SHORT_S), has_bill=has_bill)
+
+
+def rehearse_with(
+    settings: RehearsalSettings, drain: Drain, script: Script, *, has_bill: bool = False
+) -> RehearsalReport:
     with throw_away_stage() as stage, contextlib.closing(drain):
-        chosen = script or default_script(SHORT_S)
 
         def bill(stage: Stage) -> Bill | None:
             return bill_of(stage, None) if has_bill else None
 
-        return Rehearsal(stage, chosen, settings, drain, bill, lambda _: None).run()
+        return Rehearsal(stage, script, settings, drain, bill, lambda _: None).run()
 
 
 def check_survived(report: RehearsalReport) -> None:

@@ -99,14 +99,18 @@ def test_ctrl_c_in_an_outage_leaves_no_process_and_no_folder_behind(tmp_path: Pa
         (["--primary", "primary"], "both --primary and --secondary"),
         (["--allow", "kill"], "--allow is for existing namespaces"),
         (["--allow", "flood"], "flood"),
-        (["--primary", EXISTING, "--secondary", EXISTING, "--allow", "disconnect"], "default script has no disconnect"),
+        (["--primary", EXISTING, "--secondary", EXISTING, "--allow", "disconnect"], "script has no disconnect"),
         (["--rate", "0"], "messages a second"),
         (["--rate", "9999"], "messages a second"),
         (["--duration", "0"], "--duration"),
         (["--script", "none.toml"], "none.toml cannot be read"),
+        (["--script", "hanging"], "hanging cannot be read"),
         (["--prices", "none.toml"], "price sheet"),
         (["--report", "no-such-folder/report.html"], "cannot be written"),
-        (["--primary", EXISTING, "--secondary", EXISTING, "--allow", "kill"], "only kills a namespace that it started"),
+        (
+            ["--primary", EXISTING, "--secondary", EXISTING, "--allow", "kill"],
+            "only does this to a namespace that it started",
+        ),
     ],
 )
 def test_wrong_use_is_reported_in_one_line_before_anything_starts(

@@ -33,9 +33,11 @@ class ToBacklog(Attempt):
     index: int
     parcel: Parcel
     availability: SendAvailability
+    clock: Clock
+    stays_until: Millis = 0
 
     def is_wanted(self) -> bool:
-        return self.availability.is_worth_trying(self.index)
+        return self.availability.is_worth_trying(self.index) or self.clock.now() < self.stays_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +63,16 @@ class BacklogDelivery:
         self, parcel: Parcel, held: list[AmqpAnnotatedMessage], sessions: Collection[str], deadline: Millis
     ) -> Generator[ToBacklog | Pause, Any, Millis]:
         """Try queue after queue until one takes the parcel. Returns the deadline, later by what was waited in line."""
-        availability, tries = self._availability, _Tries()
+        availability, now = self._availability, self._clock.now()
+        tries = _Tries(stays_until=now + (deadline - now) // 2)
         while True:
             # Also kept in a local: another thread with the same sender may change it in the meantime.
-            queue = availability.queue_of(self._path, sessions)
-            if queue is None:
-                queue = self.queue = availability.choose_queue(self.queue, self._clock.now())
+            queue = self._next_queue(sessions, tries)
             if queue is None:
                 raise self._no_queue(tries.last_error)
-            attempt = self._attempt(queue, parcel, deadline, tries)
+            attempt = self._attempt(queue, parcel, sessions, deadline, tries)
             availability.backlog_begins(self._path, sessions, queue)
+            accepted_by: int | None = None
             try:
                 yield attempt
             except NotWantedAnyMore:
@@ -84,12 +86,24 @@ class BacklogDelivery:
                 if tries.is_round_over(queue) and (pause := tries.pause(deadline - self._clock.now())):
                     yield Pause(pause)
             else:
+                accepted_by = queue
                 availability.backlog_sent(self._path, queue, held, self._clock.now())
                 return deadline + attempt.waited
             finally:
-                availability.backlog_ends(self._path, sessions, self._clock.now())
+                availability.backlog_ends(self._path, sessions, self._clock.now(), accepted_by)
 
-    def _attempt(self, queue: int, parcel: Parcel, deadline: Millis, tries: "_Tries") -> ToBacklog:
+    def _next_queue(self, sessions: Collection[str], tries: "_Tries") -> int | None:
+        """Message sessions stay with their queue for half of the time, and for all of it while no other works either: what goes
+        elsewhere may overtake what waits there. Other messages go wherever they are taken."""
+        own, now = self._availability.queue_of(self._path, sessions), self._clock.now()
+        if own is not None and (now < tries.stays_until or self._availability.is_worth_trying(own)):
+            return own
+        self.queue = self._availability.choose_queue(self.queue, now)
+        return self.queue
+
+    def _attempt(
+        self, queue: int, parcel: Parcel, sessions: Collection[str], deadline: Millis, tries: "_Tries"
+    ) -> ToBacklog:
         if tries.last_error is not None and self._left_s(deadline) <= 0:
             raise self._no_queue(tries.last_error) from tries.last_error
         return ToBacklog(
@@ -98,6 +112,8 @@ class BacklogDelivery:
             index=queue,
             parcel=parcel,
             availability=self._availability,
+            clock=self._clock,
+            stays_until=tries.stays_until if sessions else 0,
         )
 
     def _note_failure(self, attempt: ToBacklog, failure: Exception, tries: "_Tries") -> None:
@@ -139,7 +155,8 @@ class BacklogDelivery:
 class _Tries:
     """What one send has met at backlog queues so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, stays_until: Millis) -> None:
+        self.stays_until = stays_until
         self.last_error: Exception | None = None
         self.lasting: set[int] = set()
         self.detached: set[int] = set()

@@ -38,9 +38,11 @@ class Order(Enum):
 
 @dataclass(slots=True)
 class Trail:
-    """Of one session: what this process sent to the backlog. `queue` is where its last message went."""
+    """Of one session: what this process sent to the backlog. `queue` is where its last message was accepted; one that was not may
+    be in any of those that were tried."""
 
     queue: int
+    tried: set[int] = field(default_factory=set)
     sent_at: Millis = 0
     under_way: int = 0
 
@@ -97,10 +99,10 @@ class CatchingUp:
                     self._is_overfull = True
                     continue
                 trail = self.trails[session] = Trail(queue)
-            trail.queue = queue
+            trail.tried.add(queue)
             trail.under_way += 1
 
-    def ends(self, sessions: Iterable[str], now: Millis) -> None:
+    def ends(self, sessions: Iterable[str], now: Millis, accepted_by: int | None = None) -> None:
         """Accepted or not: what was not may be there as well."""
         for session in map(session_key, sessions):
             trail = self.trails.get(session)
@@ -108,6 +110,8 @@ class CatchingUp:
                 # Not below zero: some began while there were too many sessions to know them all.
                 trail.under_way = max(0, trail.under_way - 1)
                 trail.sent_at = now
+                if accepted_by is not None:
+                    trail.queue = accepted_by
 
     def queue_of(self, sessions: Iterable[str]) -> int | None:
         """The backlog queue that holds the last message of the first of them."""
@@ -209,7 +213,7 @@ class CatchingUp:
         """Those to look at: all for the first survey, afterwards those that had something or got something of ours."""
         if self._survey is None or not self._survey.is_complete:
             return None
-        return self._survey.queues | {trail.queue for trail in self.trails.values()}
+        return self._survey.queues.union(*(trail.tried for trail in self.trails.values()))
 
 
 def _has_moved(before: Numbers | None, now: Numbers | None) -> bool:

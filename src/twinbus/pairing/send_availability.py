@@ -109,18 +109,17 @@ class SendAvailability:
             with self._lock:
                 self._watches[path_key(path)].catching_up.begins(sessions, index)
 
-    def backlog_ends(self, path: str, sessions: Collection[str], now: Millis) -> None:
+    def backlog_ends(self, path: str, sessions: Collection[str], now: Millis, accepted_by: int | None) -> None:
         if sessions and self.options.ordered_recovery:
             with self._lock:
-                self._watches[path_key(path)].catching_up.ends(sessions, now)
+                self._watches[path_key(path)].catching_up.ends(sessions, now, accepted_by)
 
     def queue_of(self, path: str, sessions: Collection[str]) -> int | None:
-        """The backlog queue in which earlier messages of these sessions wait, while it is in the rotation."""
+        """The backlog queue in which earlier messages of these sessions wait."""
         if not sessions:
             return None
         with self._lock:
-            index = self._watches[path_key(path)].catching_up.queue_of(sessions)
-            return index if index is not None and self._rotation.contains(index) else None
+            return self._watches[path_key(path)].catching_up.queue_of(sessions)
 
     def start_survey(self, now: Millis) -> dict[int, str] | None:
         """The backlog queues to look into now; the caller reports what it finds. None if that is not due."""

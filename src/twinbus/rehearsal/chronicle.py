@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from twinbus.meter.operation import Cause, Operation
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.rehearsal.script import Fault
 from twinbus.rehearsal.sends import Span
+
+FRAGMENT_MARK = " fragment "
 
 
 class MomentKind(StrEnum):
@@ -18,6 +21,7 @@ class MomentKind(StrEnum):
     FAILING = "failing"
     FAILED_OVER = "failed over"
     RECOVERED = "recovered"
+    CAUGHT_UP = "caught up"
     QUEUE_OUT = "backlog queue out"
 
 
@@ -25,6 +29,7 @@ _BY_EVENT = {
     EventKind.TIMER_STARTED: MomentKind.FAILING,
     EventKind.FAILED_OVER: MomentKind.FAILED_OVER,
     EventKind.RECOVERED: MomentKind.RECOVERED,
+    EventKind.CAUGHT_UP: MomentKind.CAUGHT_UP,
     EventKind.QUEUE_TAKEN_OUT: MomentKind.QUEUE_OUT,
 }
 
@@ -45,6 +50,11 @@ class Chronicle:
         self.moments: list[Moment] = []
         self.pings = self.pings_answered = 0
         self.backlog_sends: Counter[str] = Counter()
+        self.looks = 0
+        """Into backlog queues, for the order of message sessions."""
+        self.followed = 0
+        """Messages that followed their session into the backlog of a recovered entity."""
+        self._failed_over: set[tuple[str | None, int | None]] = set()
         self._now_s = now_s
         self._hear = hear
         self._lock = threading.Lock()
@@ -63,14 +73,33 @@ class Chronicle:
         elif event.kind is EventKind.BACKLOG_SEND:
             with self._lock:
                 self.backlog_sends[event.path or ""] += event.count
+                if not any(path == event.path for path, _ in self._failed_over):
+                    self.followed += event.count
         elif event.kind in _BY_EVENT:
-            self._add(_BY_EVENT[event.kind], event.path or event.queue or "")
+            part = event.path, event.fragment
+            with self._lock:
+                if event.kind is EventKind.FAILED_OVER:
+                    self._failed_over.add(part)
+                elif event.kind is EventKind.RECOVERED:
+                    self._failed_over.discard(part)
+            self._add(_BY_EVENT[event.kind], _named(event))
+
+    def record(self, operation: Operation, /) -> None:
+        """As the meter of a pair."""
+        if operation.cause is Cause.PEEK:
+            with self._lock:
+                self.looks += 1
 
     def _add(self, kind: MomentKind, text: str) -> None:
         moment = Moment(self._now_s(), kind, text)
         with self._lock:
             self.moments.append(moment)
         self._hear(moment)
+
+
+def _named(event: PairingEvent) -> str:
+    name = event.path or event.queue or ""
+    return name if event.fragment is None else f"{name}{FRAGMENT_MARK}{event.fragment}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +118,11 @@ def outages(moments: Sequence[Moment], span: Span, until_s: float) -> dict[str, 
     found: dict[str, Outage] = {}
     for place, moment in enumerate(moments):
         if moment.kind is MomentKind.FAILED_OVER and span.begin_s <= moment.at_s < until_s:
+            entity = moment.text.partition(FRAGMENT_MARK)[0]
             back = _next(moments[place:], MomentKind.RECOVERED, moment.text)
             # A ping can get through before the fault player notices that the fault is over.
             after = None if back is None else max(0.0, back - span.end_s)
-            found.setdefault(moment.text, Outage(moment.at_s - span.begin_s, after))
+            found.setdefault(entity, Outage(moment.at_s - span.begin_s, after))
     return found
 
 

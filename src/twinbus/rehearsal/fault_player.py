@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from twinbus.rehearsal.interruption import WaitedThread
@@ -51,23 +51,42 @@ class FaultPlayer:
             raise self._broken
 
     def _guard(self) -> None:
+        """From one moment to the next. Faults of the two namespaces overlap; whatever happens, each that began is ended."""
+        begun: dict[Fault, float] = {}
         try:
-            for fault in self._script.faults:
-                if self._stopping.wait(max(0.0, fault.at_s - self._now())):
-                    return
-                self._play(fault)
+            for at_s, is_end, fault in sorted(_moments(self._script.faults), key=lambda moment: moment[:2]):
+                # A namespace takes a while to start again; what comes after it is late, and not shorter.
+                due_s = begun[fault] + fault.duration_s if is_end else at_s
+                if self._stopping.wait(max(0.0, due_s - self._now())):
+                    break
+                if is_end:
+                    self._end(fault, begun.pop(fault))
+                else:
+                    begun[fault] = self._begin(fault)
+            for fault in list(begun):
+                self._end(fault, begun.pop(fault))
         except BaseException as broken:
             self._broken = broken
 
-    def _play(self, fault: Fault) -> None:
+    def _begin(self, fault: Fault) -> float:
         begin_s = self._now()
         self._stage.begin(fault)
         self._tell(fault, False)
-        self._stopping.wait(max(0.0, begin_s + fault.duration_s - self._now()))
+        return begin_s
+
+    def _end(self, fault: Fault, begin_s: float) -> None:
         self._stage.mend(fault)
         self.played.append(PlayedFault(fault, Span(begin_s, self._now())))
+        self.played.sort(key=lambda each: each.span.begin_s)
         if not fault.kind.is_momentary:
             self._tell(fault, True)
 
     def _now(self) -> float:
         return time.monotonic() - self._started_at
+
+
+def _moments(faults: Iterable[Fault]) -> Iterator[tuple[float, bool, Fault]]:
+    """When each begins and ends; `True` for an end."""
+    for fault in faults:
+        yield fault.at_s, False, fault
+        yield fault.end_s, True, fault

@@ -26,6 +26,7 @@ STYLES = {
     MomentKind.FAILING: "yellow",
     MomentKind.FAILED_OVER: "magenta",
     MomentKind.RECOVERED: "green",
+    MomentKind.CAUGHT_UP: "green",
     MomentKind.QUEUE_OUT: "red",
 }
 CONDITION_STYLES = {

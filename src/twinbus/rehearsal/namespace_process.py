@@ -6,6 +6,7 @@ Its first line of output says that it is ready and at which address; its log goe
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -126,9 +127,17 @@ class NamespaceProcess:
             self.process.kill()
         self._end()
 
+    def hang(self) -> None:
+        """Connections stay and new ones are taken by the system, but nobody answers."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
     def ask_to_stop(self) -> None:
         """Ends it in order. Even if it does not get that far, it loses nothing."""
         if self.is_running:
+            self.go_on()  # one that hangs would not hear it
             self.process.terminate()
 
     def wait(self) -> None:

@@ -215,6 +215,7 @@ class Rehearsal:
             ping_primary_interval=timedelta(seconds=self._settings.ping_interval_s),
             primary_name=self._stage.name,
             on_event=self._chronicle.pairing,
+            meter=self._chronicle,
         )
         primary, secondary = self._stage.primary.connection_string, self._stage.secondary.connection_string
         with self._stage.secondary.administration() as administration:

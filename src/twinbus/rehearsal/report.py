@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from twinbus.rehearsal.bill import Bill
-from twinbus.rehearsal.chronicle import Chronicle, Moment, Outage, outages
+from twinbus.rehearsal.chronicle import Chronicle, Moment, MomentKind, Outage, outages
 from twinbus.rehearsal.drain import Drained
 from twinbus.rehearsal.fault_player import PlayedFault
 from twinbus.rehearsal.ledger import Balance, LedgerLine, Sender
@@ -66,6 +66,18 @@ class FaultReport:
 
 
 @dataclass(frozen=True, slots=True)
+class OrderReport:
+    """Of one sender's messages with a session id: how many arrived, and how many of them after a later one of their session. The
+    order costs looks into backlog queues, and two more operations for each message that followed others into the backlog."""
+
+    sender: Sender
+    delivered: int
+    reordered: int
+    looks: int = 0
+    followed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RehearsalReport:
     started_at: datetime
     settings: RehearsalSettings
@@ -76,6 +88,8 @@ class RehearsalReport:
     unpaired: Availability
     faults: tuple[FaultReport, ...]
     latency: tuple[LatencyLine, ...]
+    order: tuple[OrderReport, ...]
+    failovers: int
     pings: int
     pings_answered: int
     backlog_sends: dict[str, int]
@@ -157,6 +171,8 @@ def make_report(
         unpaired=unpaired,
         faults=fault_reports(played, chronicle.moments, sends),
         latency=latency_lines(sends, [each.span for each in played]),
+        order=_order(balance, chronicle),
+        failovers=sum(moment.kind is MomentKind.FAILED_OVER for moment in chronicle.moments),
         pings=chronicle.pings,
         pings_answered=chronicle.pings_answered,
         backlog_sends=dict(sorted(chronicle.backlog_sends.items())),
@@ -166,6 +182,16 @@ def make_report(
         samples=tuple(samples),
         seconds={sender: by_second(sends, sender, duration_s) for sender in Sender},
     )
+
+
+def _order(balance: Balance, chronicle: Chronicle) -> tuple[OrderReport, ...]:
+    reports = []
+    for sender in Sender:
+        own = [each for each in balance.sessions if each.sender is sender]
+        cost = (chronicle.looks, chronicle.followed) if sender is Sender.PAIRED else (0, 0)
+        delivered, reordered = sum(each.delivered for each in own), sum(each.reordered for each in own)
+        reports.append(OrderReport(sender, delivered, reordered, *cost))
+    return tuple(reports)
 
 
 def as_document(report: RehearsalReport) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from twinbus.rehearsal.bill import Bill
 from twinbus.rehearsal.ledger import LedgerLine, Sender
-from twinbus.rehearsal.report import FaultReport, RehearsalReport
+from twinbus.rehearsal.report import FaultReport, OrderReport, RehearsalReport
 from twinbus.rehearsal.sends import Availability
 
 GOOD, BAD, QUIET = "green", "bold red", "dim"
@@ -91,6 +91,9 @@ def _latency(report: RehearsalReport) -> Table:
 
 def _pair(report: RehearsalReport) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
+    for order in report.order:
+        table.add_row(f"in order, {order.sender}", order_text(order))
+    table.add_row("failovers", f"{report.failovers}, in {len(report.faults)} faults")
     table.add_row("through the backlog", f"{sum(report.backlog_sends.values())} messages")
     table.add_row(
         "moved home", f"{report.drained.moved} in {report.drained.seconds:.1f} s, engine {report.settings.engine}"
@@ -99,6 +102,12 @@ def _pair(report: RehearsalReport) -> Table:
     table.add_row("seed", f"{report.settings.seed}, at {report.settings.rate:g} messages a second for each sender")
     table.add_row("took", f"{report.took_s:.0f} s")
     return table
+
+
+def order_text(order: OrderReport) -> str:
+    text = f"{order.reordered} of {order.delivered} session messages came after a later one"
+    cost = f"; it cost {order.looks} looks into the backlog, and {order.followed} messages took the way through it"
+    return text + (cost if order.looks else "")
 
 
 def _bill(bill: Bill) -> Table:

@@ -1,10 +1,10 @@
-"""A script of faults: what goes wrong with the primary, when, and for how long. Values only; `fault_player` plays them.
+"""A script of faults: what goes wrong with which namespace, when, and for how long. Values only; `fault_player` plays them.
 
-Times are seconds since the first message was due. Faults come one after the other: while one is in force no other
-starts, so that whatever happens then has one cause.
+Times are seconds since the first message was due. In each of the two namespaces faults come one after the other: while one is
+in force no other starts there, so that whatever happens then has one cause.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -17,12 +17,20 @@ DURATION_MAX_S = 24 * 3600.0
 JITTER_DEFAULT_S = 1.0
 SLOW_MS_DEFAULT = 80
 SLOW_MS_MAX = 60_000
+BLINK_S = 0.6
+"""Less than the failover interval of a rehearsal, however long it is."""
 STORE_COUNT = 8
 """Messaging stores of each temporary namespace: enough that one of them is only a part."""
 
 
+class Where(StrEnum):
+    PRIMARY = "primary"
+    SECONDARY = "secondary"
+
+
 class FaultKind(StrEnum):
     KILL = "kill"
+    HANG = "hang"
     STORE_DOWN = "store-down"
     SLOW_STORE = "slow-store"
     DISCONNECT = "disconnect"
@@ -32,16 +40,22 @@ class FaultKind(StrEnum):
         """Nothing has to be undone afterwards."""
         return self is FaultKind.DISCONNECT
 
+    @property
+    def is_of_the_process(self) -> bool:
+        """Only who started the namespace can do this to it."""
+        return self in (FaultKind.KILL, FaultKind.HANG)
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`store` is None for every messaging store of the primary; only faults of stores use it."""
+    """`store` is None for every messaging store of the namespace; only faults of stores use it."""
 
     kind: FaultKind
     at_s: float
     duration_s: float = 0.0
     store: int | None = None
     slow_ms: int = SLOW_MS_DEFAULT
+    where: Where = Where.PRIMARY
 
     @property
     def end_s(self) -> float:
@@ -49,15 +63,18 @@ class Fault:
 
     def __str__(self) -> str:
         which = "every messaging store" if self.store is None else f"messaging store {self.store}"
+        whose = "" if self.where is Where.PRIMARY else f" of the {self.where}"
         match self.kind:
             case FaultKind.KILL:
-                return f"the primary is killed for {self.duration_s:.3g} s"
+                return f"the {self.where} is killed for {self.duration_s:.3g} s"
+            case FaultKind.HANG:
+                return f"the {self.where} hangs for {self.duration_s:.3g} s"
             case FaultKind.STORE_DOWN:
-                return f"{which} is down for {self.duration_s:.3g} s"
+                return f"{which}{whose} is down for {self.duration_s:.3g} s"
             case FaultKind.SLOW_STORE:
-                return f"{which} is {self.slow_ms} ms slower for {self.duration_s:.3g} s"
+                return f"{which}{whose} is {self.slow_ms} ms slower for {self.duration_s:.3g} s"
             case FaultKind.DISCONNECT:
-                return "every connection to the primary is dropped"
+                return f"every connection to the {self.where} is dropped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +93,18 @@ class Script:
         _require(self.jitter_s >= 0, "The jitter of a script cannot be negative.")
         for fault in self.faults:
             _check_fault(fault)
-        for fault, following in pairwise(self.faults):
-            _require(
-                fault.end_s <= following.at_s,
-                f"'{following.kind}' at {following.at_s:g} s starts before '{fault.kind}' has ended. Only one fault "
-                "may be in force at a time.",
-            )
+        for where in Where:
+            for fault, following in pairwise(self.faults_of(where)):
+                _require(
+                    fault.end_s <= following.at_s,
+                    f"'{following.kind}' at {following.at_s:g} s starts before '{fault.kind}' has ended. Only one fault "
+                    "of a namespace may be in force at a time.",
+                )
         last = max((fault.end_s for fault in self.faults), default=0.0)
         _require(last <= self.duration_s, f"The last fault ends at {last:g} s; the duration must be at least that.")
+
+    def faults_of(self, where: Where) -> list[Fault]:
+        return [fault for fault in self.faults if fault.where is where]
 
     @property
     def kinds(self) -> frozenset[FaultKind]:
@@ -99,26 +120,79 @@ def default_script(duration_s: float = DURATION_DEFAULT_S) -> Script:
     In a new namespace entities are in stores 1, 2, 3 … in the order of their creation: the ordinary queue is in the store that
     goes down, the queue with message sessions in the slow one.
     """
-    share = duration_s / DURATION_DEFAULT_S
-    return Script(
+    return _in_proportion(
         duration_s,
-        (
-            Fault(FaultKind.KILL, 5 * share, 20 * share),
-            Fault(FaultKind.STORE_DOWN, 31 * share, 5 * share, store=1),
-            Fault(FaultKind.SLOW_STORE, 41 * share, 5 * share, store=3),
-        ),
-        jitter_s=JITTER_DEFAULT_S * share,
+        Fault(FaultKind.KILL, 5, 20),
+        Fault(FaultKind.STORE_DOWN, 31, 5, store=1),
+        Fault(FaultKind.SLOW_STORE, 41, 5, store=3),
     )
+
+
+def dead_store(duration_s: float) -> Script:
+    """The store of the ordinary queue and of some fragments of the partitioned one; then all of them."""
+    return _in_proportion(
+        duration_s,
+        Fault(FaultKind.STORE_DOWN, 5, 18, store=1),
+        Fault(FaultKind.STORE_DOWN, 30, 10),
+    )
+
+
+def hung(duration_s: float) -> Script:
+    """Connections stay and are taken, and nothing is answered: the outage that only timeouts show."""
+    return _in_proportion(duration_s, Fault(FaultKind.HANG, 5, 25))
+
+
+def flapping(duration_s: float) -> Script:
+    """Down for less than a failover interval, again and again, and then once for longer: only that is worth a failover."""
+    short = min(1.0, BLINK_S * DURATION_DEFAULT_S / duration_s)
+    blinks = [Fault(FaultKind.STORE_DOWN, 4 + 2.5 * number, short) for number in range(10)]
+    return _in_proportion(duration_s, *blinks, Fault(FaultKind.STORE_DOWN, 32, 9), jitter_s=0.0)
+
+
+def slow(duration_s: float) -> Script:
+    """Late is not down: slower by more than the failover interval, and by less than a send may take."""
+    return _in_proportion(duration_s, Fault(FaultKind.SLOW_STORE, 5, 30, slow_ms=1_500))
+
+
+def secondary_fails(duration_s: float) -> Script:
+    """The spare itself is away while it is needed, and then one of its stores is."""
+    return _in_proportion(
+        duration_s,
+        Fault(FaultKind.KILL, 5, 30),
+        Fault(FaultKind.KILL, 14, 4, where=Where.SECONDARY),
+        Fault(FaultKind.STORE_DOWN, 24, 5, store=1, where=Where.SECONDARY),
+    )
+
+
+SCRIPTS: Mapping[str, Callable[[float], Script]] = {
+    "outage": default_script,
+    "dead-store": dead_store,
+    "hung": hung,
+    "flapping": flapping,
+    "slow": slow,
+    "secondary-fails": secondary_fails,
+}
+"""Those that come with it, by name."""
+
+
+def _in_proportion(duration_s: float, *faults: Fault, jitter_s: float = JITTER_DEFAULT_S) -> Script:
+    """Faults for the default duration, stretched or shortened to another."""
+    share = duration_s / DURATION_DEFAULT_S
+    stretched = (replace(each, at_s=each.at_s * share, duration_s=each.duration_s * share) for each in faults)
+    return Script(duration_s, tuple(stretched), jitter_s=jitter_s * share)
 
 
 def jittered(script: Script, random: Random) -> Script:
-    """Each fault starts up to `jitter_s` later, but still ends before the next starts."""
-    begins = [*(fault.at_s for fault in script.faults[1:]), script.duration_s]
-    faults = tuple(
-        replace(fault, at_s=fault.at_s + random.random() * min(script.jitter_s, following - fault.end_s))
-        for fault, following in zip(script.faults, begins, strict=False)
-    )
-    return replace(script, faults=faults)
+    """Each fault starts up to `jitter_s` later, but still ends before the next one of its namespace starts."""
+    moved: list[Fault] = []
+    for where in Where:
+        faults = script.faults_of(where)
+        begins = [*(fault.at_s for fault in faults[1:]), script.duration_s]
+        moved += [
+            replace(fault, at_s=fault.at_s + random.random() * min(script.jitter_s, following - fault.end_s))
+            for fault, following in zip(faults, begins, strict=False)
+        ]
+    return replace(script, faults=tuple(sorted(moved, key=lambda fault: fault.at_s)))
 
 
 def _check_fault(fault: Fault) -> None:

@@ -4,9 +4,10 @@ duration = 60           # seconds of traffic
 jitter = 1              # seconds by which the seed may delay a fault; default: 1
 
 [[fault]]
-kind = "kill"           # kill, store-down, slow-store or disconnect
+kind = "kill"           # kill, hang, store-down, slow-store or disconnect
 at = 10                 # seconds since the first message
 for = 20                # seconds; not for disconnect
+where = "secondary"     # default: primary
 
 [[fault]]
 kind = "slow-store"
@@ -19,14 +20,24 @@ ms = 200                # how much longer every call takes
 import json
 import tomllib
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from twinbus.errors import ArgumentError
-from twinbus.rehearsal.script import JITTER_DEFAULT_S, SLOW_MS_DEFAULT, Fault, FaultKind, Script
+from twinbus.rehearsal.script import JITTER_DEFAULT_S, SLOW_MS_DEFAULT, Fault, FaultKind, Script, Where
+
+Choice = TypeVar("Choice", bound=StrEnum)
 
 SCRIPT_KEYS = {"duration": "a number", "jitter": "a number", "fault": "a list of tables"}
-FAULT_KEYS = {"kind": "a text", "at": "a number", "for": "a number", "store": "a whole number", "ms": "a whole number"}
+FAULT_KEYS = {
+    "kind": "a text",
+    "at": "a number",
+    "for": "a number",
+    "store": "a whole number",
+    "ms": "a whole number",
+    "where": "a text",
+}
 TYPES: Mapping[str, tuple[type, ...]] = {
     "a number": (int, float),
     "a whole number": (int,),
@@ -63,18 +74,21 @@ def _fault(document: object) -> Fault:
     table = _table(document, FAULT_KEYS, "A fault")
     if "kind" not in table or "at" not in table:
         raise ArgumentError("A fault needs 'kind' and 'at'.")
-    try:
-        kind = FaultKind(table["kind"])
-    except ValueError:
-        known = ", ".join(FaultKind)
-        raise ArgumentError(f"'{table['kind']}' is not a kind of fault. Use {known}.") from None
     return Fault(
-        kind,
+        _chosen(FaultKind, table["kind"], "a kind of fault"),
         float(table["at"]),
         float(table.get("for", 0.0)),
         table.get("store"),
         table.get("ms", SLOW_MS_DEFAULT),
+        _chosen(Where, table.get("where", Where.PRIMARY), "one of the two namespaces"),
     )
+
+
+def _chosen(kind: type[Choice], text: str, what: str) -> Choice:
+    try:
+        return kind(text)
+    except ValueError:
+        raise ArgumentError(f"'{text}' is not {what}. Use {', '.join(kind)}.") from None
 
 
 def _table(document: object, keys: Mapping[str, str], what: str) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from twinbus.client.administration import administration_client
 from twinbus.client.connection_string import parse_connection_string
 from twinbus.client.trust import stock_client_options
 from twinbus.errors import ArgumentError
-from twinbus.rehearsal.script import Fault, FaultKind
+from twinbus.rehearsal.script import Fault, FaultKind, Where
 
 Faults = frozenset[FaultKind]
 
@@ -59,10 +59,11 @@ class GivenStage:
     """Two namespaces that exist already. Only faults that the caller allows are played; everything else stays as it was."""
 
     def __init__(self, primary: Place, secondary: Place, allowed: Sequence[FaultKind]) -> None:
-        if FaultKind.KILL in allowed:
+        own = [kind.value for kind in allowed if kind.is_of_the_process]
+        if own:
             raise ArgumentError(
-                "The rehearsal only kills a namespace that it started. Stop yours by hand while the rehearsal runs, or "
-                "rehearse on a temporary pair."
+                f"The rehearsal only does this to a namespace that it started: {', '.join(own)}. Stop yours by hand while "
+                "the rehearsal runs, or rehearse on a temporary pair."
             )
         if allowed and primary.endpoint is None:
             raise ArgumentError("Faults need the HTTP address of a twinbus primary: give --primary-endpoint.")
@@ -72,10 +73,13 @@ class GivenStage:
         self.name = self.prefix + "primary"
 
     def begin(self, fault: Fault) -> None:
-        switch_on(self.primary, fault)
+        switch_on(self._at(fault), fault)
 
     def mend(self, fault: Fault) -> None:
-        switch_off(self.primary, fault)
+        switch_off(self._at(fault), fault)
+
+    def _at(self, fault: Fault) -> Place:
+        return self.primary if fault.where is Where.PRIMARY else self.secondary
 
 
 def switch_on(place: Place, fault: Fault) -> None:
@@ -105,6 +109,7 @@ def _post(place: Place, path: str) -> None:
 
 
 def _ask(place: Place, method: str, path: str) -> list[dict[str, int]]:
-    assert place.endpoint is not None
+    if place.endpoint is None:
+        raise ArgumentError("A fault needs the HTTP address of its namespace: give --secondary-endpoint.")
     answer: list[dict[str, int]] = namespace_http.ask(place.connection_string, place.endpoint, method, path)
     return answer

@@ -11,7 +11,7 @@ from random import SystemRandom
 from twinbus.errors import MessagingError
 from twinbus.rehearsal.interruption import uninterrupted
 from twinbus.rehearsal.namespace_process import NamespaceProcess
-from twinbus.rehearsal.script import STORE_COUNT, Fault, FaultKind
+from twinbus.rehearsal.script import STORE_COUNT, Fault, FaultKind, Where
 from twinbus.rehearsal.stage import Faults, Place, switch_off, switch_on
 
 # Below the ports that systems use for outgoing connections: a client that keeps trying the port of a killed primary could
@@ -39,17 +39,30 @@ class ThrowAwayStage:
         self.primary, self.secondary = (_place(process) for process in (self._primary, self._secondary))
 
     def begin(self, fault: Fault) -> None:
-        if fault.kind is FaultKind.KILL:
-            self._primary.kill()
-        else:
-            switch_on(self.primary, fault)
+        process, place = self._at(fault)
+        match fault.kind:
+            case FaultKind.KILL:
+                process.kill()
+            case FaultKind.HANG:
+                process.hang()
+            case _:
+                switch_on(place, fault)
 
     def mend(self, fault: Fault) -> None:
-        if fault.kind is FaultKind.KILL:
-            self._primary.start()
-            self._primary.wait_ready()
-        else:
-            switch_off(self.primary, fault)
+        process, place = self._at(fault)
+        match fault.kind:
+            case FaultKind.KILL:
+                process.start()
+                process.wait_ready()
+            case FaultKind.HANG:
+                process.go_on()
+            case _:
+                switch_off(place, fault)
+
+    def _at(self, fault: Fault) -> tuple[NamespaceProcess, Place]:
+        if fault.where is Where.PRIMARY:
+            return self._primary, self.primary
+        return self._secondary, self.secondary
 
     def stop(self) -> None:
         processes = (self._primary, self._secondary)

@@ -19,7 +19,7 @@ from twinbus.model.durations import millis_of, short_duration
 from twinbus.model.pairing_limits import FAILOVER_INTERVAL_MAX, PING_INTERVAL_MAX, PING_INTERVAL_MIN
 from twinbus.rehearsal.interruption import ending_signals_interrupt
 from twinbus.rehearsal.rehearsal_settings import Engine
-from twinbus.rehearsal.script import DURATION_DEFAULT_S, FaultKind, Script, default_script
+from twinbus.rehearsal.script import DURATION_DEFAULT_S, SCRIPTS, FaultKind, Script
 from twinbus.rehearsal.script_file import read_script
 from twinbus.rehearsal.traffic import RATE_DEFAULT
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from twinbus.rehearsal.report import RehearsalReport
     from twinbus.rehearsal.stage import Place, Stage
 
+DEFAULT = "outage"
 NAMESPACE_HELP = "A namespace that runs on this machine, or a connection string; a throw-away one if omitted."
 
 
@@ -42,8 +43,12 @@ def register(app: typer.Typer) -> None:
 
 def rehearse(
     script: Annotated[
-        Path | None,
-        typer.Option("--script", metavar="FILE", help="TOML or JSON file of faults; see docs/how-to/rehearse.md."),
+        str | None,
+        typer.Option(
+            "--script",
+            metavar="NAME|FILE",
+            help=f"One of {', '.join(SCRIPTS)}, or a TOML or JSON file of faults; see docs/how-to/rehearse.md.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Determines the traffic and when exactly faults begin.")] = 0,
     duration: Annotated[
@@ -96,7 +101,7 @@ def rehearse(
     ] = None,
     allow: Annotated[
         list[FaultKind] | None,
-        typer.Option("--allow", help="With existing namespaces: a kind of fault that may be caused on the primary."),
+        typer.Option("--allow", help="With existing namespaces: a kind of fault that may be caused."),
     ] = None,
     ca_file: CaFileOption = None,
     data: DataOption = DATA_DEFAULT,
@@ -123,8 +128,9 @@ def rehearse(
         ping_interval_s=_seconds("--ping-interval", ping_interval, PING_INTERVAL_MIN, PING_INTERVAL_MAX),
     )
     length = None if duration is None else _seconds("--duration", duration, TRAFFIC_MIN, TRAFFIC_MAX)
-    chosen = read_script(script, length) if script is not None else default_script(length or DURATION_DEFAULT_S)
-    if script is None and primary is not None:
+    named = SCRIPTS.get(script or DEFAULT)
+    chosen = named(length or DURATION_DEFAULT_S) if named is not None else read_script(Path(script or ""), length)
+    if named is not None and primary is not None:
         chosen = _allowed(chosen, allow or ())
     read_price_sheet(prices)
     if report is not None:
@@ -147,10 +153,10 @@ def _seconds(option: str, text: str, low: timedelta, high: timedelta) -> float:
 
 
 def _allowed(script: Script, allowed: Sequence[FaultKind]) -> Script:
-    """The allowed faults of the default script; without any of them the traffic alone is still worth a rehearsal."""
+    """The allowed faults of a script that comes with it; without any of them the traffic alone is still worth a rehearsal."""
     missing = [kind.value for kind in allowed if kind not in script.kinds]
     if missing:
-        raise ArgumentError(f"The default script has no {' and no '.join(missing)}. Give a script with --script.")
+        raise ArgumentError(f"The script has no {' and no '.join(missing)}. Give another with --script.")
     return script.only(allowed)
 
 

@@ -1,0 +1,110 @@
+"""Schedules of faults by seed, in both namespaces at once, and what the ledger of a rehearsal has to say about each."""
+
+from random import Random
+
+import pytest
+
+from tests.rehearsal.runs import rehearse_with
+from twinbus.rehearsal.chronicle import MomentKind
+from twinbus.rehearsal.drain import ProcessDrain
+from twinbus.rehearsal.ledger import Sender
+from twinbus.rehearsal.rehearsal_settings import RehearsalSettings
+from twinbus.rehearsal.report import FaultReport, RehearsalReport
+from twinbus.rehearsal.script import SCRIPTS, STORE_COUNT, Fault, FaultKind, Script, Where
+
+pytestmark = pytest.mark.skipif("sys.platform == 'win32'", reason="processes are killed by signals")
+
+SEND_TIMEOUT_S = 5.0
+NOTICED_S = SEND_TIMEOUT_S + 2.0
+"""A send that began in a fault may end so much later."""
+
+
+def chaos(random: Random, duration_s: float) -> Script:
+    """Faults of all kinds in both namespaces, drawn one after the other; the secondary has two thirds of its time in peace.
+
+    Single stores of the secondary stay up: a session whose backlog queue is lost goes on in another, and its order is lost too.
+    """
+    faults: list[Fault] = []
+    for where, peace in ((Where.PRIMARY, 1.0), (Where.SECONDARY, 3.0)):
+        at_s = random.uniform(1, 4) * peace
+        while at_s < duration_s - 6:
+            kinds = [kind for kind in FaultKind if where is Where.PRIMARY or kind is not FaultKind.STORE_DOWN]
+            kind = random.choice(kinds)
+            lasts_s = 0.0 if kind.is_momentary else min(random.uniform(0.3, 9.0) / peace, duration_s - 4 - at_s)
+            store = random.choice((None, random.randrange(STORE_COUNT)))
+            faults.append(Fault(kind, at_s, lasts_s, store, random.choice((80, 700)), where))
+            at_s += lasts_s + random.uniform(1, 6) * peace
+    return Script(duration_s, tuple(sorted(faults, key=lambda fault: fault.at_s)), jitter_s=0.0)
+
+
+def settings(seed: int, failover_interval_s: float = 0.0) -> RehearsalSettings:
+    """Nothing is missed, however long a send has to wait for the one before it."""
+    return RehearsalSettings(
+        seed=seed,
+        rate=25.0,
+        failover_interval_s=failover_interval_s,
+        ping_interval_s=1.0,
+        send_timeout_s=SEND_TIMEOUT_S,
+        patience_s=60.0,
+    )
+
+
+def near(faults: list[FaultReport], at_s: float) -> bool:
+    return any(fault.span.begin_s - 1 <= at_s <= fault.span.end_s + NOTICED_S for fault in faults)
+
+
+def check(report: RehearsalReport, *, keeps_order: bool = True) -> None:
+    """0 lost, 0 doubled where duplicates are detected, 0 out of order, 0 refused while the backlog works, 0 false failovers."""
+    assert report.is_balanced, report.balance
+    paired = next(each for each in report.order if each.sender is Sender.PAIRED)
+    assert paired.delivered > 0
+    assert paired.reordered == 0 or not keeps_order
+    at_secondary = [fault for fault in report.faults if "secondary" in fault.text]
+    at_primary = [fault for fault in report.faults if "secondary" not in fault.text and "slower" not in fault.text]
+    refused = [each.at_s for each in report.seconds[Sender.PAIRED] if each.failed]
+    assert [at_s for at_s in refused if not near(at_secondary, at_s)] == []
+    failovers = [moment.at_s for moment in report.moments if moment.kind is MomentKind.FAILED_OVER]
+    assert [at_s for at_s in failovers if not near(at_primary, at_s)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.rule("B4", "B5", "B8")
+@pytest.mark.parametrize("seed", [7])
+def test_after_any_schedule_of_faults_nothing_is_lost_doubled_overtaken_or_refused(seed: int) -> None:
+    check(rehearse_with(settings(seed), ProcessDrain(), chaos(Random(seed), 12.0)))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("seed", range(30))
+def test_after_thirty_schedules_of_faults_nothing_is_lost_doubled_overtaken_or_refused(seed: int) -> None:
+    check(rehearse_with(settings(seed), ProcessDrain(), chaos(Random(seed), 25.0)))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_script_that_comes_with_it_is_survived(name: str) -> None:
+    check(rehearse_with(settings(1), ProcessDrain(), SCRIPTS[name](30.0)), keeps_order=name != "secondary-fails")
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(400)
+def test_what_flaps_for_less_than_the_interval_is_not_failed_over() -> None:
+    report = rehearse_with(settings(1, failover_interval_s=1.0), ProcessDrain(), SCRIPTS["flapping"](50.0))
+    assert report.is_balanced
+    long = report.faults[-1]
+    early = [
+        moment for moment in report.moments if moment.kind is MomentKind.FAILED_OVER and moment.at_s < long.span.begin_s
+    ]
+    assert early == []
+    assert long.failed_over_after_s is not None
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(400)
+def test_what_is_slow_is_not_failed_over() -> None:
+    report = rehearse_with(settings(1, failover_interval_s=1.0), ProcessDrain(), SCRIPTS["slow"](30.0))
+    assert report.is_balanced
+    assert report.failovers == 0
