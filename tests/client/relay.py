@@ -21,6 +21,15 @@ class Relay:
         self.heard = bytearray()
         """What clients sent."""
 
+    @property
+    def connections(self) -> int:
+        """That clients made so far."""
+        return len(self._writers) // 2
+
+    @property
+    def open_connections(self) -> int:
+        return sum(not task.done() for task in self._tasks) // 2
+
     async def start(self) -> None:
         self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._tls)
         self.port: int = self._listener.sockets[0].getsockname()[1]

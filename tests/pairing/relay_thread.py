@@ -20,6 +20,15 @@ class RelayThread:
     def port(self) -> int:
         return self._relay.port
 
+    @property
+    def connections(self) -> int:
+        """So far."""
+        return self._relay.connections
+
+    @property
+    def open_connections(self) -> int:
+        return self._relay.open_connections
+
     def __enter__(self) -> "RelayThread":
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._relay.start(), self._loop).result()

@@ -14,7 +14,7 @@ from twinbus.rehearsal.script import SCRIPTS, STORE_COUNT, Fault, FaultKind, Scr
 
 pytestmark = pytest.mark.skipif("sys.platform == 'win32'", reason="processes are killed by signals")
 
-SEND_TIMEOUT_S = 5.0
+SEND_TIMEOUT_S = 10.0
 NOTICED_S = SEND_TIMEOUT_S + 2.0
 """A send that began in a fault may end so much later."""
 

@@ -18,16 +18,19 @@ class KeptLinks:
         self._namespace: Namespace | None = None
         self._senders: dict[str, Sender] = {}
         self._opening = asyncio.Lock()
+        self._attaching: dict[str, asyncio.Lock] = {}
 
     async def sender(self, path: str) -> Sender:
-        """Raises EntityNotFound, Unauthorized, ConnectionLost and so on."""
+        """Raises EntityNotFound, Unauthorized, ConnectionLost and so on. Links to different entities are opened side by side."""
         sender = self._senders.get(path)
         if sender is not None and sender.fault is None:
             return sender
         async with self._opening:
+            namespace = await self._connected()
+        async with self._attaching.setdefault(path, asyncio.Lock()):
             sender = self._senders.get(path)
             if sender is None or sender.fault is not None:
-                sender = self._senders[path] = await (await self._connected()).sender(path)
+                sender = self._senders[path] = await namespace.sender(path)
             return sender
 
     async def receiver(self, path: str, credit: int) -> Receiver:
@@ -44,6 +47,7 @@ class KeptLinks:
         """Close the oldest senders beyond this number. Nothing may be under way on them."""
         while len(self._senders) > count_max:
             oldest = next(iter(self._senders))
+            self._attaching.pop(oldest, None)
             with suppress(MessagingError):
                 await self._senders.pop(oldest).close()
 

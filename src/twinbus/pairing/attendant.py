@@ -11,10 +11,11 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from twinbus.clock import NEVER, Clock, Millis
 from twinbus.model import wire_names
-from twinbus.model.pairing_limits import PING_TIME_TO_LIVE, PING_TIMEOUT
+from twinbus.model.pairing_limits import PING_TIME_TO_LIVE
 from twinbus.pairing.entity_watch import Ping
 from twinbus.pairing.guarded_sender import GuardedSender
 from twinbus.pairing.local_lag import LocalLag
+from twinbus.pairing.pings import Pings, PingThread, ping_timeout_s
 from twinbus.pairing.send_availability import SendAvailability
 
 LOOK_INTERVAL: Millis = 100
@@ -23,7 +24,8 @@ LOOK_INTERVAL: Millis = 100
 OPENING_TIMEOUT_S = 15.0
 """Of a link that is opened ahead."""
 
-PINGS_AT_ONCE_MAX = 32
+PINGS_AT_ONCE_MAX = 128
+"""By the SDK, which needs a connection for each."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -51,7 +53,8 @@ def until_next_look(availability: SendAvailability, now: Millis, at_most: Millis
 
 
 class Attendant:
-    """`watch` is called with the time at each look, for everything else in the pair that has deadlines."""
+    """`watch` is called with the time at each look, for everything else in the pair that has deadlines. `pings` go over one
+    connection; without, the SDK sends them."""
 
     def __init__(
         self,
@@ -60,8 +63,11 @@ class Attendant:
         clock: Clock,
         watch: Callable[[Millis], None],
         lag: LocalLag,
+        pings: Pings | None = None,
     ) -> None:
         self._lag = lag
+        self._ping_thread = None if pings is None else PingThread(pings)
+        self._ping_timeout_s = ping_timeout_s(availability.options.ping_primary_interval)
         self._primary = primary
         self._availability = availability
         self._clock = clock
@@ -97,6 +103,8 @@ class Attendant:
             self._wake.wait(pause / 1000)
             self._lag.wakes()
             self._wake.clear()
+        if self._ping_thread is not None:
+            self._ping_thread.stop()
         self._has_looked_last.set()
         while self._pings:
             self._interrupt_pings(NEVER)
@@ -114,7 +122,9 @@ class Attendant:
             ping.interrupt_if_late(now)
 
     def _start_pings(self) -> None:
-        """As many as there are slots; the others wait for one, without threads of their own."""
+        """Over one connection, all of them. By the SDK, as many as there are slots; the others wait for one."""
+        while self._ping_thread is not None and self._due:
+            self._ping_thread.send(self._due.popleft())
         while self._due and self._ping_slots.acquire(blocking=False):
             ping = self._due.popleft()
             threading.Thread(target=self._ping, args=(ping,), name="twinbus-ping", daemon=True).start()
@@ -124,7 +134,7 @@ class Attendant:
         sender = GuardedSender(lambda: self._primary.get_queue_sender(ping.path), self._clock, self._lag)
         self._pings.add(sender)
         try:
-            sender.run(partial(send_ping, ping.session_id), PING_TIMEOUT.total_seconds())
+            sender.run(partial(send_ping, ping.session_id), self._ping_timeout_s)
         except Exception as error:  # the classifier decides what it means
             if not self._is_stopped:
                 self._availability.ping_failed(ping, error, self._clock.now())

@@ -10,6 +10,7 @@ import contextlib
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +24,7 @@ from twinbus.pairing.local_lag import LocalLag
 
 LINE_LOOK_S = 0.1
 CLOSE_WAIT_S = 2.0
+CLOSING_THREADS_MAX = 32
 CLOSE_MAX_S = 8.0
 """For all senders of a pair together: what is not closed by then is left to its threads, which keep no process alive."""
 OVERTIME: Millis = 50
@@ -150,20 +152,29 @@ class Closeable(Protocol):
 
 
 def close_all(opened: Sequence[Closeable], within_s: float = CLOSE_MAX_S) -> None:
-    """Close clients and stock senders in parallel: each waits for a thread of the SDK that sleeps up to a second, and longer
-    where somebody still uses it.
+    """Close clients and stock senders side by side, by a few threads: each waits for a thread of the SDK that sleeps up to a second,
+    and longer where somebody still uses it.
 
     Closes all of them even if one fails; the first failure is raised afterwards.
     """
     failures: list[BaseException] = []
+    left = deque(opened)
 
-    def close(each: Closeable) -> None:
-        try:
-            each.close()
-        except BaseException as error:
-            failures.append(error)
+    def close() -> None:
+        while True:
+            try:
+                each = left.popleft()
+            except IndexError:
+                return
+            try:
+                each.close()
+            except BaseException as error:
+                failures.append(error)
 
-    threads = [threading.Thread(target=close, args=(each,), name="twinbus-close", daemon=True) for each in opened]
+    threads = [
+        threading.Thread(target=close, name="twinbus-close", daemon=True)
+        for _ in range(min(len(opened), CLOSING_THREADS_MAX))
+    ]
     for thread in threads:
         thread.start()
     ends_at = time.monotonic() + within_s

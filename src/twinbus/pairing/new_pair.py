@@ -78,6 +78,12 @@ class NewPair(Generic[Client]):
         check_reach(self.secondary, backlog_queue_path(name, 0))
         return (yield from provision(name, self.options.backlog_queue_count))
 
+    @property
+    def reach(self) -> str | None:
+        """The primary's connection string, where the bulk client can use it: proxies and the like need the SDK."""
+        primary = self._given[0]
+        return primary if isinstance(primary, str) and _NETWORK_OPTIONS.isdisjoint(self._client_options) else None
+
     def syphon(
         self,
         queues: Iterable[str],
@@ -87,14 +93,9 @@ class NewPair(Generic[Client]):
         """The syphon of the pair, if it is to have one: over the bulk client where that can connect, otherwise over the SDK."""
         if not self.options.enable_syphon:
             return None
-        primary, secondary = self._given
-        # The bulk client connects directly and by connection string; proxies and the like need the SDK.
-        if (
-            isinstance(primary, str)
-            and isinstance(secondary, str)
-            and _NETWORK_OPTIONS.isdisjoint(self._client_options)
-        ):
-            return SyphonThread(BulkSyphon(primary, secondary, queues, self.options, clock))
+        secondary = self._given[1]
+        if self.reach is not None and isinstance(secondary, str):
+            return SyphonThread(BulkSyphon(self.reach, secondary, queues, self.options, clock))
         return ThreadedSyphon(*blocking_clients(), queues, self.options, clock)
 
 

@@ -24,6 +24,7 @@ from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_life import PairLife, RunningSyphon
 from twinbus.pairing.partitioning import Partitioning, ask
 from twinbus.pairing.partnership import Effect, FaultPartner, Partner
+from twinbus.pairing.pings import Pings
 from twinbus.pairing.provision import AskName, CreateQueue, Request
 from twinbus.pairing.provisioning import RETRY_S, found_in_time, in_time
 from twinbus.pairing.sender import PairedSender
@@ -85,6 +86,7 @@ def pair_namespaces(
             syphon(queues) if queues else None,
             owns_clients=pair.owns_clients,
             ask_primary=ask_primary,
+            reach=pair.reach,
         )
         if failure is not None:
             client.protect_later(failure, lambda: found_in_time(find_backlog, timeout_s), syphon)
@@ -108,6 +110,7 @@ class PairedNamespaceClient(ServiceBusClient):
         *,
         owns_clients: bool = False,
         ask_primary: Callable[[AskPartitioning], Partitioning | None] = lambda _: None,
+        reach: str | None = None,
     ) -> None:
         # Not the constructor of the SDK's: this client has no connection of its own. It is one of them for whoever checks types.
         self.fully_qualified_namespace = primary.fully_qualified_namespace
@@ -129,7 +132,8 @@ class PairedNamespaceClient(ServiceBusClient):
             lambda partner, close: partial(self._close_partner, partner, close),
         )
         self._surveyor = Surveyor(secondary, clock, self._life.availability.meter)
-        self._attendant = Attendant(primary, self._life.availability, clock, self._watch, lag)
+        pings = None if reach is None else Pings(reach, self._life.availability, clock)
+        self._attendant = Attendant(primary, self._life.availability, clock, self._watch, lag, pings)
         self._attendant.start()
 
     def __enter__(self) -> "PairedNamespaceClient":

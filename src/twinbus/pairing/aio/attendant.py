@@ -9,11 +9,11 @@ from functools import partial
 from azure.servicebus.aio import ServiceBusClient
 
 from twinbus.clock import Clock, Millis
-from twinbus.model.pairing_limits import PING_TIMEOUT
 from twinbus.pairing.aio.guarded_sender import GuardedSender
 from twinbus.pairing.attendant import LOOK_INTERVAL, PINGS_AT_ONCE_MAX, send_ping, until_next_look
 from twinbus.pairing.entity_watch import Ping
 from twinbus.pairing.local_lag import LocalLag
+from twinbus.pairing.pings import Pings, ping_timeout_s
 from twinbus.pairing.send_availability import SendAvailability
 
 _LOGGER = logging.getLogger(__name__)
@@ -29,8 +29,11 @@ class Attendant:
         clock: Clock,
         watch: Callable[[Millis], Awaitable[None]],
         lag: LocalLag,
+        pings: Pings | None = None,
     ) -> None:
         self._lag = lag
+        self._pings = pings
+        self._ping_timeout_s = ping_timeout_s(availability.options.ping_primary_interval)
         self._primary = primary
         self._availability = availability
         self._clock = clock
@@ -55,6 +58,8 @@ class Attendant:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._pings is not None:
+            await self._pings.close()
 
     def _spawn(self, coroutine: "asyncio._CoroutineLike[None]") -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -78,7 +83,7 @@ class Attendant:
 
     async def _look(self, now: Millis) -> None:
         for ping in self._availability.advance(now):
-            self._spawn(self._ping(ping))
+            self._spawn(self._ping(ping) if self._pings is None else self._pings.send(ping))
         await self._watch(now)
 
     async def _ping(self, ping: Ping) -> None:
@@ -86,7 +91,7 @@ class Attendant:
         async with self._slots:
             sender = GuardedSender(lambda: self._primary.get_queue_sender(ping.path), self._clock, self._lag)
             try:
-                await sender.run(partial(send_ping, ping.session_id), PING_TIMEOUT.total_seconds())
+                await sender.run(partial(send_ping, ping.session_id), self._ping_timeout_s)
             except Exception as error:  # the classifier decides what it means
                 self._availability.ping_failed(ping, error, self._clock.now())
             else:

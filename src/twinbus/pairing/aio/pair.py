@@ -27,6 +27,7 @@ from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_life import PairLife, RunningSyphon
 from twinbus.pairing.partitioning import Partitioning, ask
 from twinbus.pairing.partnership import Effect, FaultPartner, Partner
+from twinbus.pairing.pings import Pings
 from twinbus.pairing.provision import AskName, CreateQueue, Request
 from twinbus.pairing.provisioning import RETRY_S, late
 from twinbus.pairing.steps import run_async
@@ -80,6 +81,7 @@ async def pair_namespaces(
             syphon(queues) if queues else None,
             owns_clients=pair.owns_clients,
             ask_primary=ask_primary,
+            reach=pair.reach,
         )
         if failure is not None:
             client.protect_later(failure, find_backlog, syphon)
@@ -100,6 +102,7 @@ class PairedNamespaceClient(ServiceBusClient):
         *,
         owns_clients: bool = False,
         ask_primary: AskPrimary = not_asked,
+        reach: str | None = None,
     ) -> None:
         # Not the constructor of the SDK's: this client has no connection of its own. It is one of them for whoever checks types.
         self.fully_qualified_namespace = primary.fully_qualified_namespace
@@ -121,7 +124,8 @@ class PairedNamespaceClient(ServiceBusClient):
             lambda partner, close: partial(self._close_partner, partner, close),
         )
         self._surveyor = Surveyor(secondary, clock, self._life.availability.meter)
-        self._attendant = Attendant(primary, self._life.availability, clock, self._watch, lag)
+        pings = None if reach is None else Pings(reach, self._life.availability, clock)
+        self._attendant = Attendant(primary, self._life.availability, clock, self._watch, lag, pings)
         self._attendant.start()
 
     async def __aenter__(self) -> "PairedNamespaceClient":

@@ -47,7 +47,8 @@ def syphon_links(connection_string: str) -> KeptLinks:
 
 
 class BulkTransport:
-    """Of one pump. `credit` is how many messages are here at most that it has not settled."""
+    """Of one pump. `credit` is how many messages are here at most that it has not settled. `take_wake` says, once, that a wait
+    is to end early."""
 
     def __init__(
         self,
@@ -56,7 +57,9 @@ class BulkTransport:
         secondary: KeptLinks,
         is_stopping: Callable[[], bool],
         credit: int = CREDIT,
+        take_wake: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._take_wake = take_wake
         self._queue = queue
         self._primary = primary
         self._secondary = secondary
@@ -145,6 +148,6 @@ class BulkTransport:
             raise failure
 
     async def _wait(self, seconds: float) -> None:
-        while seconds > 0 and not self._is_stopping():
+        while seconds > 0 and not self._is_stopping() and not self._take_wake():
             await asyncio.sleep(min(LOOK_S, seconds))
             seconds -= LOOK_S

@@ -112,6 +112,8 @@ class Pump:
     ) -> None:
         self.queue = queue
         self.is_stopping = False
+        self.is_woken = False
+        """Set when something that it waits for has come about; whoever waits for it resets it."""
         self.memory = PumpMemory() if memory is None else memory
         self._classifier = classifier
         self._pace = pace
@@ -128,6 +130,17 @@ class Pump:
         destination = self.memory.destinations.get(path)
         if destination is not None:
             destination.recovered()
+            self.is_woken = True
+
+    def primary_recovered(self) -> None:
+        """All of it answers again."""
+        for path in list(self.memory.destinations):
+            self.destination_recovered(path)
+
+    @property
+    def has_paused(self) -> bool:
+        now = self._clock.now()
+        return any(now < each.paused_until for each in list(self.memory.destinations.values()))
 
     def run(self) -> Steps:
         while not self.is_stopping:

@@ -4,18 +4,22 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from twinbus.client.kept_links import KeptLinks
 from twinbus.clock import Clock, Millis
+from twinbus.errors import MessagingError
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.steps import run_async
-from twinbus.pairing.syphon.bulk_transport import BulkTransport, syphon_links
+from twinbus.pairing.syphon.bulk_transport import LOOK_S, BulkTransport, syphon_links
 from twinbus.pairing.syphon.pump import Pump
 from twinbus.pairing.syphon.pump_meter import metered
 from twinbus.pairing.syphon.rate_cap import RateCap
 
 STOP_MAX_S = 10.0
 CLOSE_MAX_S = 5.0
+PRIMARY_LOOK_S = 5.0
+"""How often a syphon looks whether a primary is back that does not take messages."""
 
 
 class BulkSyphon:
@@ -30,6 +34,8 @@ class BulkSyphon:
         clock: Clock,
     ) -> None:
         self._primary, self._secondary = syphon_links(primary), syphon_links(secondary)
+        self.is_away = False
+        """The primary, while messages wait for it."""
         self._is_stopping = False
         self._meter, self._clock = options.meter, clock
         rate_cap = RateCap(options.syphon_messages_per_second_max)
@@ -38,15 +44,48 @@ class BulkSyphon:
     async def run(self) -> None:
         """Until `stop`. Ends with what was taken moved or given back."""
         transports = [
-            BulkTransport(pump.queue, self._primary, self._secondary, lambda: self._is_stopping) for pump in self._pumps
+            BulkTransport(
+                pump.queue,
+                self._primary,
+                self._secondary,
+                lambda: self._is_stopping,
+                take_wake=partial(_take_wake, pump),
+            )
+            for pump in self._pumps
         ]
         try:
             async with asyncio.TaskGroup() as pumping:
                 for pump, transport in zip(self._pumps, transports, strict=True):
                     steps = metered(pump.run(), pump.queue, self._meter, self._clock)
                     pumping.create_task(run_async(steps, transport.perform))
+                if self._pumps:
+                    pumping.create_task(self._watch_primary())
         finally:
             await close_all(transports, self._primary, self._secondary)
+
+    async def _watch_primary(self) -> None:
+        """A primary that comes back is met by a connection, which costs no operation, and not first by the next try of a pump,
+        which may be two minutes away."""
+        looks_in_s = PRIMARY_LOOK_S
+        while not self._is_stopping:
+            await asyncio.sleep(LOOK_S)
+            looks_in_s -= LOOK_S
+            if looks_in_s > 0:
+                continue
+            looks_in_s = PRIMARY_LOOK_S
+            if not any(pump.has_paused for pump in self._pumps):
+                self.is_away = False
+                continue
+            try:
+                async with asyncio.timeout(PRIMARY_LOOK_S):
+                    await self._primary.reach()
+            except (MessagingError, OSError):
+                self.is_away = True
+                continue
+            if self.is_away:
+                self.is_away = False
+                for pump in self._pumps:
+                    pump.primary_recovered()
 
     def recovered(self, path: str) -> None:
         for pump in self._pumps:
@@ -56,6 +95,11 @@ class BulkSyphon:
         self._is_stopping = True
         for pump in self._pumps:
             pump.is_stopping = True
+
+
+def _take_wake(pump: Pump) -> bool:
+    was_woken, pump.is_woken = pump.is_woken, False
+    return was_woken
 
 
 class SyphonThread:
