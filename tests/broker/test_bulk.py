@@ -329,3 +329,12 @@ def test_claimed_messages_are_deleted_although_somebody_holds_their_session(sim:
     sim.send(queue, make_message("b", session_id="s"))
     assert sim.accept(queue.main, "s").value.is_held
     assert changed(sim, queue, DeleteDeferred([(numbers[0], numbers[0])])) == numbers
+
+
+def test_a_range_of_numbers_ends_with_its_last_one(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, *[make_message(name) for name in "abcd"])
+    held = sim.receiver(queue.main, 4).take()
+    numbers = [delivery.message.sequence_number for delivery in held]
+    sim.settle(queue.main, held, Defer())
+    assert changed(sim, queue, Undefer([(numbers[1], numbers[2])])) == numbers[1:3]
+    assert changed(sim, queue, Undefer([(numbers[0], numbers[3])])) == [numbers[0], numbers[3]]

@@ -254,6 +254,17 @@ def test_an_entity_nobody_uses_is_idle_after_its_duration(sim: Simulation) -> No
     assert idle_names(sim) == ["forgotten"]
 
 
+def test_a_topic_that_is_sent_to_is_in_use_and_so_is_one_whose_lost_transfers_are_received(sim: Simulation) -> None:
+    sent_to = sim.topic(TopicDescription("sent-to", auto_delete_on_idle=300_000))
+    received = sim.topic(TopicDescription("received", auto_delete_on_idle=300_000))
+    sim.topic(TopicDescription("forgotten", auto_delete_on_idle=300_000))
+    sim.receiver(received.transfer_dead_letter, 1)
+    sim.advance(200_000)
+    sim.send(sent_to, make_message("m"))
+    sim.advance(100_000)
+    assert idle_names(sim) == ["forgotten"]
+
+
 def test_a_new_entity_is_used_by_nobody_and_a_restored_one_as_of_the_restart(sim: Simulation) -> None:
     queue, topic = sim.queue(QueueDescription("q")), sim.topic(TopicDescription("t"))
     assert (queue.last_used_at, topic.last_used_at) == (0, 0)

@@ -127,6 +127,13 @@ def test_management_needs_some_claim_to_attach(front: Front) -> None:
     assert [event.error.condition for event in client.take(LinkDetached) if event.error] == ["amqp:unauthorized-access"]
 
 
+def test_peek_without_a_count_shows_one_message(front: Front) -> None:
+    put(front, "a")
+    put(front, "b")
+    node = front.client().node("orders/$management")
+    assert len(body(node.ask("com.microsoft:peek-message", {"from-sequence-number": Long(0)}))["messages"]) == 1
+
+
 def test_peek_omits_bodies_if_asked(front: Front) -> None:
     put(front, "a", subject="shown")
     node = front.client().node("orders/$management")

@@ -40,6 +40,14 @@ def imports(test_file: Path) -> frozenset[str]:
     return frozenset(function_name(f"{name.removeprefix('twinbus.').replace('.', '/')}.py", "") for name in modules)
 
 
+def clear_caches() -> None:
+    """Or only the first test that needs a function with a cache would be seen to call it."""
+    for name in [name for name in sys.modules if name.startswith("twinbus.")]:
+        for value in list(vars(sys.modules[name]).values()):
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
+
+
 class Reach:
     def __init__(self, source: Path, report: Path) -> None:
         self._source = f"{source}{os.sep}"
@@ -54,6 +62,7 @@ class Reach:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self._called = set()
+        clear_caches()
         started = time.perf_counter()
         threading.settrace(self._trace)
         sys.settrace(self._trace)
