@@ -5,13 +5,16 @@ reaches what a test starts; who breaks when he is told something breaks his test
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import count
 
 import pytest
 
 from tests.measured import Measured
 from tests.postgres_server import OTHER_SERVER, PostgresServer, is_installed
+from twinbus.testing import simulation
+from twinbus.testing.cluster_simulation import OfOneNode
+from twinbus.testing.simulation import Simulation
 
 FIGURES = pytest.StashKey[dict[str, Counter[str]]]()
 
@@ -72,3 +75,54 @@ NAMESPACE_NUMBERS = count()
 def fresh_namespace() -> str:
     """A name that nothing in the database has yet."""
     return f"t{os.getpid()}x{next(NAMESPACE_NUMBERS)}"
+
+
+# Queues and topics over several nodes
+
+OVER_FRONTS = ("tests/broker/", "tests/contract_a/", "tests/simulation/")
+OVER_FRONTS_ALWAYS = (
+    "tests/contract_a/test_rules.py",
+    "tests/broker/test_bulk.py",
+    "tests/broker/test_by_number.py",
+    "tests/broker/test_forwarding.py",
+    "tests/broker/test_locks.py",
+    "tests/broker/test_message_sessions.py",
+    "tests/broker/test_peek.py",
+    "tests/broker/test_placement.py",
+    "tests/broker/test_receive.py",
+    "tests/broker/test_schedule.py",
+    "tests/broker/test_settlement.py",
+    "tests/broker/test_store_loss.py",
+    "tests/broker/test_topics.py",
+)
+"""With two nodes in every run; all others, and four nodes, with the nightly ones."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The broker's tests run over fronts as well: a test that builds a `Simulation` cannot tell how many nodes it has."""
+    file = metafunc.definition.path.as_posix()
+    mark = metafunc.definition.get_closest_marker("one_node")
+    if not any(f"/{folder}" in file for folder in OVER_FRONTS) or mark is not None:
+        return
+    if "Simulation" not in metafunc.module.__dict__:
+        return
+    is_always = file.endswith(OVER_FRONTS_ALWAYS)
+    over = [pytest.param(1, id="1 node")]
+    over += [pytest.param(2, id="2 nodes", marks=() if is_always else pytest.mark.nightly)]
+    over += [pytest.param(4, id="4 nodes", marks=pytest.mark.nightly)]
+    metafunc.parametrize("node_count", over, indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def node_count(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Simulation, "node_count", getattr(request, "param", 1))
+    monkeypatch.setattr(simulation, "before_looking", [])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """A test that looks into the entity of a single node has nothing to say about several."""
+    try:
+        return (yield)
+    except OfOneNode as error:
+        pytest.skip(str(error))

@@ -14,6 +14,8 @@ from twinbus.testing.simulation import Answer, EachReply, Simulation
 
 KEY_OF_FRAGMENT_1 = "0"
 
+pytestmark = pytest.mark.one_node("the control plane does this at all nodes")
+
 
 @pytest.fixture
 def sim() -> Simulation:

@@ -144,6 +144,7 @@ def test_a_batch_without_a_key_goes_to_another_fragment_where_its_store_is_lost(
     assert first.main.counts().active == COUNT
 
 
+@pytest.mark.one_node("it looks at a deleted subscription")
 def test_a_subscription_that_is_deleted_in_between_gets_no_copy(sim: Simulation, topic: TopicEntity) -> None:
     first, second, _ = subscriptions(sim)
     answer = begin(sim, topic, batch())
@@ -159,6 +160,7 @@ def test_a_subscription_that_is_deleted_in_between_gets_no_copy(sim: Simulation,
     assert first.main.counts().active == 0
 
 
+@pytest.mark.one_node("it looks at a deleted subscription")
 def test_a_subscription_that_is_deleted_in_between_gets_no_dead_letter(sim: Simulation, topic: TopicEntity) -> None:
     """Its rows would be those of a fragment that the store does not have: the store would refuse the whole batch."""
     (kept, *_) = subscriptions(sim)

@@ -184,6 +184,7 @@ def test_only_the_states_asked_for_are_shown(sim: Simulation, queue: QueueEntity
     assert numbers(asked(sim, queue, 1, 4, states=(MessageState.ACTIVE,)).value) == [3, 4]
 
 
+@pytest.mark.one_node("it asks with a time of its own, and a node reads its clock")
 def test_expired_messages_are_passed_over(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q"))
     sim.send(queue, *[make_message(str(number), time_to_live=1_000) for number in range(4)], make_message("stays"))

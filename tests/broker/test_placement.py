@@ -133,6 +133,7 @@ def test_a_message_with_a_key_fails_while_its_fragment_is_unhealthy(sim: Simulat
 
 @pytest.mark.rule("A4.1")
 @pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.one_node("over several nodes the next fragment may be another one of the same node")
 def test_a_run_goes_on_to_the_next_fragment_when_its_store_fails_meanwhile(
     sim: Simulation, queue: QueueEntity, fault: Fault
 ) -> None:
@@ -360,6 +361,7 @@ def fill(sim: Simulation, target: QueueEntity | TopicEntity, *fragments: int) ->
 
 
 @pytest.mark.rule("A4.2")
+@pytest.mark.one_node("over several nodes the next fragment may be another one of the same node")
 def test_a_message_without_a_key_passes_by_a_fragment_that_is_full(sim: Simulation, small: QueueEntity) -> None:
     fill(sim, small, 0, 1, 2)
     assert sim.send(small, big("m")).good == {0}
@@ -427,6 +429,7 @@ def test_a_small_message_is_not_refused_for_the_size_of_the_one_before(sim: Simu
     assert sim.send(queue, big("second"), make_message("small")).good == {1}
 
 
+@pytest.mark.one_node("over several nodes the next fragment may be another one of the same node")
 def test_a_batch_without_a_key_goes_whole_to_a_fragment_with_room(sim: Simulation, small: QueueEntity) -> None:
     fill(sim, small, 0)
     answer: Answer[list[int]] = Answer()
@@ -435,6 +438,7 @@ def test_a_batch_without_a_key_goes_whole_to_a_fragment_with_room(sim: Simulatio
     assert answer.value == [(1 << SEQUENCE_BITS) + 1, (1 << SEQUENCE_BITS) + 2]
 
 
+@pytest.mark.one_node("over several nodes the next fragment may be another one of the same node")
 def test_a_scheduled_message_without_a_key_passes_by_a_fragment_that_is_full(
     sim: Simulation, small: QueueEntity
 ) -> None:
@@ -454,6 +458,7 @@ def test_a_topic_is_full_only_when_all_fragments_are(sim: Simulation) -> None:
     assert reader.main.counts().active == 16
 
 
+@pytest.mark.one_node("over several nodes the next fragment may be another one of the same node")
 def test_forwarding_passes_by_a_fragment_that_is_full(sim: Simulation, small: QueueEntity) -> None:
     fill(sim, small, 0)
     sim.send(small, make_message("more", body=bytes(300_000), partition_key=KEY_OF_FRAGMENT_0))
@@ -501,6 +506,7 @@ def test_after_silence_one_other_fragment_is_tried(sim: Simulation, queue: Queue
 
 
 @pytest.mark.rule("A4.5")
+@pytest.mark.one_node("over several nodes the next fragment may be another one of the same node")
 def test_fragments_that_cannot_take_a_message_are_no_try(sim: Simulation, small: QueueEntity) -> None:
     fill(sim, small, 1, 2)
     sim.lose_store(small.main.fragments[3].broker.index)

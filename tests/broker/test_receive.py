@@ -59,6 +59,7 @@ def test_a_receiver_cannot_tell_how_many_fragments_there_are() -> None:
 
 
 @pytest.mark.rule("A5.1")
+@pytest.mark.one_node("over several nodes credit lies with the parts, and the turns are theirs")
 def test_all_fragments_get_their_turn() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
@@ -76,6 +77,7 @@ def test_all_fragments_get_their_turn() -> None:
 
 
 @pytest.mark.rule("A5.1")
+@pytest.mark.one_node("over several nodes credit lies with the parts, and the turns are theirs")
 def test_fragments_with_messages_share_the_turns_of_those_without() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
@@ -204,6 +206,7 @@ def test_messages_given_back_to_a_full_window_keep_their_order() -> None:
     assert set(left) == set(range(3_000)) - set(range(101, 1_400, 2))
 
 
+@pytest.mark.one_node("over several nodes credit lies with the parts, and the turns are theirs")
 def test_messages_that_come_while_the_window_is_being_filled_are_not_lost_or_doubled() -> None:
     sim = Simulation()
     queue = sim.queue(QueueDescription("q"))
@@ -310,6 +313,7 @@ def test_a_receiver_gets_what_is_there_when_its_store_has_returned() -> None:
 
 
 @pytest.mark.parametrize(("is_lost", "delivered"), [(False, 1), (True, 0)], ids=["found", "lost"])
+@pytest.mark.one_node("over several nodes credit lies with the parts, and the turns are theirs")
 def test_who_waits_for_a_read_is_called_once_it_is_through(is_lost: bool, delivered: int) -> None:
     sim = Simulation()
     sim.send(sim.queue(QueueDescription("q")), make_message("m"))

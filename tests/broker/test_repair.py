@@ -343,6 +343,7 @@ def test_messages_move_from_one_queue_to_another(sim: Simulation, queue: QueueEn
     assert queue.main.counts().active == 9
 
 
+@pytest.mark.one_node("it changes the settings behind the back of the nodes")
 def test_a_queue_that_takes_no_messages_gets_no_dead_letters_back(sim: Simulation, queue: QueueEntity) -> None:
     bury(sim, queue, "m")
     queue.settings.status = EntityStatus.SEND_DISABLED

@@ -43,6 +43,8 @@ EXAMPLES: list[Command[Any]] = [
     commands.CountShares(0, 1),
 ]
 
+pytestmark = pytest.mark.one_node("operations are what a node does with its own fragments")
+
 
 @pytest.fixture
 def sim() -> Simulation:

@@ -74,6 +74,7 @@ def test_everything_that_waits_is_answered_when_the_store_is_lost(sim: Simulatio
 
 @pytest.mark.rule("A4.9")
 @pytest.mark.parametrize("fault", [None, Fault.LOSE_REPLY])
+@pytest.mark.one_node("another node says so a moment later")
 def test_receivers_of_a_queue_learn_that_its_only_store_is_lost(
     sim: Simulation, queue: QueueEntity, fault: Fault | None
 ) -> None:

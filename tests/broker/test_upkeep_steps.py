@@ -119,6 +119,7 @@ def test_very_many_become_active_as_a_few_do(has_sessions: bool, monkeypatch: py
     assert seen[0] == seen[1]
 
 
+@pytest.mark.one_node("it takes credit away that lies with a part")
 def test_receivers_get_very_many_that_become_due_and_what_lives_briefly_expires() -> None:
     sim = Simulation()
     queue = sim.queue(QueueDescription("q"))

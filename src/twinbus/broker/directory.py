@@ -3,7 +3,7 @@
 `twinbus.broker.entity.entities.Entities` is that of a single node, `twinbus.cluster.fronts.Fronts` that of one among several.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from twinbus.broker.replies import Holdings, Reply
@@ -44,11 +44,6 @@ class TopicNode(Target, Undelivered, Protocol):
 
     @property
     def description(self) -> TopicDescription: ...
-
-    @property
-    def subscriptions(self) -> Mapping[str, SubscriptionNode]:
-        """By `path_key`."""
-        ...
 
 
 class Directory(Protocol):

@@ -30,6 +30,21 @@ class StorePort(Protocol):
         ...
 
 
+class _Elsewhere:
+    """Of a store that another node serves: nobody asks, for its message broker is never available here."""
+
+    waiting_bytes = 0
+
+    def commit(self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /) -> None:
+        raise AssertionError("another node serves this store")
+
+    def query(self, read: Read[T], done: Callable[[T | StoreUnavailable], None], /) -> None:
+        raise AssertionError("another node serves this store")
+
+
+ELSEWHERE: StorePort = _Elsewhere()
+
+
 class StoreLease(Protocol):
     """Whether the store is still ours, at this moment: another process may own it by now, if this one was frozen.
 

@@ -1,5 +1,14 @@
-"""A namespace on several nodes: what one node asks of another, free of I/O.
+"""A namespace on several nodes: what one node asks of another, and what its gateways see of the whole. No I/O.
 
 line, line_frames     the protocol between two nodes: bytes in, calls out; bytes out for every call
+talk                  what is said over lines about messages
+values, columns       values with their types; messages by the hundred
 error_values          errors that cross a line
+part                  what other nodes ask of the fragments of this one
+peers                 the other nodes, as fronts ask them
+fronts                the entities of the namespace at one node: each itself, or a front
+front_target          where messages are sent to
+front_source          where they are received from: `front_receiver` and `demand` share credit out, `front_commands` asks around
+front_transaction     a transaction at the node that has its fragment
+ownership             which node has which fragments
 """

@@ -243,7 +243,7 @@ class Line:
         elif kind is Kind.ASK:
             self._asked(topic, request, payload, now)
         elif kind is Kind.TELL:
-            tell(self._listener.told, self, topic, payload, now)
+            self._told(topic, payload, now)
         elif kind is Kind.BYE:
             self.end(f"node {self._peer_name} has ended", now)
 
@@ -269,6 +269,14 @@ class Line:
             raise LineBroken("The other end answers what it was not asked.")
         self._unanswered_bytes -= size
         tell(reply, result)
+
+    def _told(self, topic: int, payload: bytes, now: Millis) -> None:
+        try:
+            self._listener.told(self, topic, payload, now)
+        except LineBroken:
+            raise
+        except Exception:
+            log.exception("news_broken")
 
     def _asked(self, topic: int, request: int, payload: bytes, now: Millis) -> None:
         is_answered = False

@@ -7,7 +7,7 @@ a test that wants an interleaving steps the ports by hand.
 from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from twinbus.broker.commands import Command
 from twinbus.broker.consumer import ReceiveMode, SessionLock, SessionRequest, TakenMessage
@@ -34,6 +34,15 @@ T = TypeVar("T")
 DEFAULT_RULES = (RuleDescription("$Default"),)
 
 
+before_looking: list[Callable[[], object]] = []
+"""Called before a test looks at what came: for simulations in which it may be on its way between nodes."""
+
+
+def look() -> None:
+    for call in before_looking:
+        call()
+
+
 class Answer(Generic[T]):
     """The one answer to a request, once it has come."""
 
@@ -46,11 +55,13 @@ class Answer(Generic[T]):
 
     @property
     def has_come(self) -> bool:
+        look()
         return bool(self._values)
 
     @property
     def value(self) -> T:
         """What came; raises it if it is an error."""
+        look()
         assert self._values, "no answer has come"
         value = self._values[0]
         if isinstance(value, MessagingError):
@@ -59,6 +70,7 @@ class Answer(Generic[T]):
 
     @property
     def error(self) -> MessagingError | None:
+        look()
         return value if self._values and isinstance(value := self._values[0], MessagingError) else None
 
 
@@ -66,8 +78,18 @@ class EachReply:
     """Answers by index to messages sent or settled together."""
 
     def __init__(self) -> None:
-        self.good: set[int] = set()
-        self.errors: dict[int, MessagingError] = {}
+        self._good: set[int] = set()
+        self._errors: dict[int, MessagingError] = {}
+
+    @property
+    def good(self) -> set[int]:
+        look()
+        return self._good
+
+    @property
+    def errors(self) -> dict[int, MessagingError]:
+        look()
+        return self._errors
 
     def accepted(self, indexes: Sequence[int], numbers: Sequence[int], now: Millis) -> None:
         self.settled(indexes, now)
@@ -75,17 +97,17 @@ class EachReply:
     def settled(self, indexes: Sequence[int], now: Millis) -> None:
         for index in indexes:
             self._check_open(index)
-            self.good.add(index)
+            self._good.add(index)
 
     def refused(self, index: int, error: MessagingError, now: Millis) -> None:
         self._check_open(index)
-        self.errors[index] = error
+        self._errors[index] = error
 
     failed = refused
 
     def _check_open(self, index: int) -> None:
-        assert index not in self.good, "answered twice"
-        assert index not in self.errors, "answered twice"
+        assert index not in self._good, "answered twice"
+        assert index not in self._errors, "answered twice"
 
 
 class SimReceiver:
@@ -97,21 +119,32 @@ class SimReceiver:
         self.credit = credit
         self.mode = mode
         self.session = session
-        self.deliveries: list[TakenMessage] = []
-        self.lost: MessagingError | None = None
+        self._deliveries: list[TakenMessage] = []
+        self._lost: MessagingError | None = None
+
+    @property
+    def deliveries(self) -> list[TakenMessage]:
+        look()
+        return self._deliveries
+
+    @property
+    def lost(self) -> MessagingError | None:
+        look()
+        return self._lost
 
     def deliver(self, deliveries: list[TakenMessage]) -> None:
-        self.deliveries += deliveries
+        self._deliveries += deliveries
 
     def credit_returned(self) -> None:
         """It may be given elsewhere."""
 
     def session_lost(self, error: MessagingError) -> None:
-        self.lost = error
+        self._lost = error
 
     def take(self) -> list[TakenMessage]:
         """What came since the last time."""
-        taken, self.deliveries = self.deliveries, []
+        look()
+        taken, self._deliveries = self._deliveries, []
         return taken
 
     def ids(self) -> list[str]:
@@ -120,11 +153,21 @@ class SimReceiver:
 
 
 class Simulation:
+    node_count: ClassVar[int] = 1
+    """With more, each `Simulation` is a `twinbus.testing.cluster_simulation.ClusterSimulation` of that many nodes."""
+
+    def __new__(cls, *arguments: object, **named: object) -> "Simulation":
+        if cls is Simulation and Simulation.node_count > 1:
+            from twinbus.testing.cluster_simulation import ClusterSimulation
+
+            return super().__new__(ClusterSimulation)
+        return super().__new__(cls)
+
     def __init__(
         self, store_count: int = 1, *, seed: int = 0, make_store: Callable[[], MessagingStore] = MemoryStore
     ) -> None:
         self.clock = SimClock()
-        self.ports = [SteppedPort(make_store()) for _ in range(store_count)]
+        self.ports = [self._port(make_store()) for _ in range(store_count)]
         self._seed = seed
         self._last_id = 0
         self._start(None)
@@ -142,6 +185,9 @@ class Simulation:
         for broker in self.brokers:
             broker.start()
         self.run()
+
+    def _port(self, store: MessagingStore) -> SteppedPort:
+        return SteppedPort(store)
 
     def _restore(self, former: Entities) -> None:
         for queue in former.queues():
@@ -185,7 +231,7 @@ class Simulation:
         self._seed += 1_000
         former = self.entities
         for index, port in enumerate(self.ports):
-            self.ports[index] = SteppedPort(port.store)
+            self.ports[index] = self._port(port.store)
         self._start(former)
 
     def lose_store(self, index: int) -> None:

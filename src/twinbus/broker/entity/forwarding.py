@@ -47,7 +47,8 @@ RETRY_PAUSE: Millis = 1_000
 class Target(Protocol):
     """A queue or topic."""
 
-    settings: EntitySettings
+    @property
+    def settings(self) -> EntitySettings: ...
 
     def send_each(
         self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None

@@ -59,6 +59,11 @@ class MessageQueue:
         return self.fragments[0].key
 
     @property
+    def own_fragments(self) -> list[Fragment]:
+        """Without those whose stores other nodes serve."""
+        return [fragment for fragment in self.fragments if not fragment.broker.is_foreign]
+
+    @property
     def receiver_count(self) -> int:
         return len(self._merge) + (len(self._desk) if self._desk is not None else 0)
 
@@ -108,25 +113,33 @@ class MessageQueue:
         for fragment in self.fragments:
             fragment.refill(fragment.lane)
 
+    def tell_left_over(self, call: Callable[[int], None]) -> None:
+        """From now on, how many messages are ready that no receiver has credit for, whenever there are any."""
+        self._merge.left_over = call
+
     # Receiving
 
     def attach(self, receiver: Consumer, now: Millis) -> None:
         """Hand messages to it from now on. Raises EntityDisabled, NotAllowed where sessions do not fit, or
         FragmentUnavailable: a queue whose stores are all lost must not look like an empty one."""
-        self.settings.check_can_receive()
         self.settings.last_used_at = now
-        self._check_not_forwarding()
+        self.check_receiver(receiver)
         check_any_store(self.fragments)
         if self._desk is not None:
-            if receiver.session is None:
-                raise NotAllowed(f"'{self.settings.path}' requires message sessions. Accept a session to receive.")
             self._desk.attach(receiver, now)
         else:
-            if receiver.session is not None:
-                raise self._no_sessions()
             self._merge.add(receiver)
             self._read_ahead()
             self.pump(now)
+
+    def check_receiver(self, receiver: Consumer) -> None:
+        """Raises the reason if it cannot receive from here, whether or not a store is lost."""
+        self.settings.check_can_receive()
+        self._check_not_forwarding()
+        if self._desk is not None and receiver.session is None:
+            raise NotAllowed(f"'{self.settings.path}' requires message sessions. Accept a session to receive.")
+        if self._desk is None and receiver.session is not None:
+            raise self._no_sessions()
 
     def detach(self, receiver: Consumer, now: Millis) -> None:
         """Hand it nothing more. Its message locks live on; its message session, if any, is released at once."""
@@ -242,8 +255,13 @@ class MessageQueue:
             return
         settle_all(fragment, tokens, outcome, now, lambda _: reply(None), lambda error, _: reply(error), session)
 
-    def renew(self, tokens: Sequence[bytes], now: Millis, reply: Reply[list[Millis]]) -> None:
-        """Restart the lock duration of all of them or none, in any fragments; replies until when each is locked."""
+    def renew(
+        self, tokens: Sequence[bytes], now: Millis, reply: Reply[list[Millis]], *, is_check: bool = False
+    ) -> None:
+        """Restart the lock duration of all of them or none, in any fragments; replies until when each is locked.
+
+        `is_check`: only see whether that could be done.
+        """
         if self._desk is not None:
             reply(NotAllowed("Messages of a session are locked as long as the session is. Renew its lock."))
             return
@@ -259,7 +277,7 @@ class MessageQueue:
                 reply(lost)
                 return
         until = now + self.settings.lock_duration
-        for fragment, chosen in groups:
+        for fragment, chosen in () if is_check else groups:
             fragment.locks.renew(chosen, until)
             fragment.wake()
         reply([until] * len(tokens))

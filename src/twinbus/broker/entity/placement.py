@@ -73,6 +73,7 @@ class Placement:
         self.stage = stage
         self.detours: Counter[Detour] = Counter()  # messages
         self._check_room = check_room
+        self._own = [fragment.index for fragment in fragments if not fragment.broker.is_foreign] or [0]
         self._turn = -1
         self._turn_left = 0
         self._turn_under_way = 0  # messages of this turn that are not answered yet
@@ -118,13 +119,20 @@ class Placement:
         return self.stage(decision, messages, now, origins)
 
     def send_each(
-        self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
+        self,
+        messages: Sequence[Message],
+        now: Millis,
+        reply: SendReply,
+        origins: Sequence[int] | None = None,
+        *,
+        is_one_try: bool = False,
     ) -> None:
+        """`is_one_try`: if a store may have them, no other fragment is tried: whoever asks tries another node."""
         self.settings.last_used_at = now
-        places = self._places(messages, now, reply)
+        places = self.places(messages, now, reply)
         for fragment_index, indexes in places.items():
             if fragment_index is not None:
-                self._send_some(messages, indexes, [fragment_index], now, reply, origins)
+                self._send_some(messages, indexes, [fragment_index], now, reply, origins, is_one_try=is_one_try)
                 continue
             start = 0
             while start < len(indexes):
@@ -134,43 +142,55 @@ class Placement:
                 start += len(run)
                 self._turn_left -= len(run)
                 self._turn_under_way += len(run)
-                order = candidates(None, len(self.fragments), self._turn)
-                self._send_some(messages, run, order, now, reply, origins, turn=self._turn)
+                order = self._in_turns()
+                self._send_some(messages, run, order, now, reply, origins, self._turn, is_one_try=is_one_try)
 
-    def send_together(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
+    def send_together(
+        self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]], *, is_one_try: bool = False
+    ) -> None:
         """All or none, in one fragment; replies their numbers."""
         self.settings.last_used_at = now
         try:
-            self.settings.check_can_send()
-            keys = {None if (key := self.key_of(message)) is None else folded(key) for message in messages}
+            place = self.place_of_batch(messages)
         except MessagingError as error:
             reply(error)
             return
         if not messages:
             reply([])
-        elif len(self.fragments) == 1:
-            self._send_all(messages, [0], now, reply)
-        elif len(keys) > 1:
-            reply(
-                NotAllowed(
-                    "The messages of a batch for a partitioned entity must all have the same session id or partition "
-                    "key, or none of them any. Send one batch for each key."
-                )
-            )
-        else:
-            (key,) = keys
-            if key is None:
-                self._next_turn()
-            places = candidates(key, len(self.fragments), self._turn)
-            self._send_all(messages, places, now, reply)
+            return
+        if place is None:
+            self._next_turn()
+        self._send_all(messages, self._in_turns() if place is None else [place], now, reply, is_one_try)
 
-    def _send_all(self, messages: Sequence[Message], places: list[int], now: Millis, reply: Reply[list[int]]) -> None:
+    def place_of_batch(self, messages: Sequence[Message]) -> int | None:
+        """The fragment that takes messages which are sent together; None: any. Raises what is wrong with them."""
+        self.settings.check_can_send()
+        keys = {None if (key := self.key_of(message)) is None else folded(key) for message in messages}
+        if len(self.fragments) == 1 or not keys:
+            return 0
+        if len(keys) > 1:
+            raise NotAllowed(
+                "The messages of a batch for a partitioned entity must all have the same session id or partition "
+                "key, or none of them any. Send one batch for each key."
+            )
+        (key,) = keys
+        return None if key is None else candidates(key, len(self.fragments), 0)[0]
+
+    def _send_all(
+        self,
+        messages: Sequence[Message],
+        places: list[int],
+        now: Millis,
+        reply: Reply[list[int]],
+        is_one_try: bool,
+    ) -> None:
         def refused(error: MessagingError, _: Millis) -> None:
             reply(self._worded(error, messages))
 
-        _Run(self, messages, places, lambda numbers, _: reply(numbers), refused, None).attempt(now)
+        accepted = partial(_reply_numbers, reply)
+        _Run(self, messages, places, accepted, refused, None, is_one_try=is_one_try).attempt(now)
 
-    def _places(self, messages: Sequence[Message], now: Millis, reply: SendReply) -> dict[int | None, list[int]]:
+    def places(self, messages: Sequence[Message], now: Millis, reply: SendReply) -> dict[int | None, list[int]]:
         """Indexes of the messages by the fragment they are pinned to; those that cannot be taken are refused."""
         places: dict[int | None, list[int]] = {}
         fragment_count = len(self.fragments)
@@ -208,6 +228,11 @@ class Placement:
             settings.has_sessions,
         )
 
+    def _in_turns(self) -> list[int]:
+        """The fragments at this node, the one whose turn it is first."""
+        start = self._turn % len(self._own)
+        return self._own[start:] + self._own[:start]
+
     def _next_turn(self) -> None:
         self._turn += 1
         self._turn_left = TURN_MAX
@@ -222,10 +247,13 @@ class Placement:
         reply: SendReply,
         origins: Sequence[int] | None,
         turn: int | None = None,
+        *,
+        is_one_try: bool,
     ) -> None:
         parts = self.cut(indexes)
+        is_alone = len(parts) == 1
         for part in parts:
-            self._send_part(messages, part, places, now, reply, origins, turn, is_alone=len(parts) == 1)
+            self._send_part(messages, part, places, now, reply, origins, turn, is_alone=is_alone, is_one_try=is_one_try)
 
     def _send_part(
         self,
@@ -238,6 +266,7 @@ class Placement:
         turn: int | None,
         *,
         is_alone: bool,
+        is_one_try: bool,
     ) -> None:
         is_whole = len(indexes) == len(messages)
         chosen = messages if is_whole else [messages[index] for index in indexes]
@@ -251,14 +280,15 @@ class Placement:
                 # There is room for some of them: none is refused for the size of those beside it.
                 middle = len(indexes) // 2
                 for half in (indexes[:middle], indexes[middle:]):
-                    self._send_some(messages, half, places, now, reply, origins, turn)
+                    self._send_some(messages, half, places, now, reply, origins, turn, is_one_try=is_one_try)
                 return
             self._answered(turn, len(indexes))
             for index in indexes:
                 reply.refused(index, self._worded(error, [messages[index]]), now)
 
         chosen_origins = None if origins is None else [origins[index] for index in indexes]
-        _Run(self, chosen, places, accepted, refused, chosen_origins, is_alone=is_alone).attempt(now)
+        run = _Run(self, chosen, places, accepted, refused, chosen_origins, is_alone=is_alone, is_one_try=is_one_try)
+        run.attempt(now)
 
     def _fits_any(self, places: Sequence[int], messages: Sequence[Message]) -> bool:
         """Whether one of these fragments has room for the smallest of the messages."""
@@ -306,6 +336,7 @@ class _Run:
         "_accepted",
         "_candidates",
         "_is_alone",
+        "_is_one_try",
         "_messages",
         "_numbers",
         "_origins",
@@ -325,10 +356,12 @@ class _Run:
         origins: Sequence[int] | None,
         *,
         is_alone: bool = True,
+        is_one_try: bool = False,
     ) -> None:
         """`is_alone`: not one of several that take too long together."""
         self._placement = placement
         self._is_alone = is_alone
+        self._is_one_try = is_one_try
         self._messages = messages
         self._candidates = candidates
         self._tried_count = 0
@@ -399,8 +432,12 @@ class _Run:
         self._accepted(self._numbers, now)
 
     def _failed(self, error: FragmentUnavailable, now: Millis) -> None:
-        if isinstance(error, OutcomeUnknown) and isinstance(self._refusal, OutcomeUnknown):
+        if isinstance(error, OutcomeUnknown) and (self._is_one_try or isinstance(self._refusal, OutcomeUnknown)):
             self._refused(error, now)
             return
         self._pass_by(error)
         self.attempt(now)
+
+
+def _reply_numbers(reply: Reply[list[int]], numbers: list[int], now: Millis) -> None:
+    reply(numbers)

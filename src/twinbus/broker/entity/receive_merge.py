@@ -10,7 +10,7 @@ round would be served inside the turn of another one, and the round would hand o
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from twinbus.broker.consumer import Consumer, ReceiveMode, TakenMessage
 from twinbus.broker.fragment.fragment import Fragment
@@ -22,12 +22,19 @@ RUN_MAX = 64
 """Messages of one fragment before it is the next one's turn."""
 
 
+def _nobody_cares(count: int) -> None:
+    """Receivers with credit at other nodes would."""
+
+
 class ReceiveMerge:
     def __init__(self, fragments: Sequence[Fragment]) -> None:
         self._fragments = fragments
         self._receivers: deque[Consumer] = deque()
         self._turn = 0
         self._is_pumping = False
+        self._left = 0
+        self.left_over: Callable[[int], None] = _nobody_cares
+        """Called with how many messages are ready that no receiver has credit for."""
 
     def __len__(self) -> int:
         return len(self._receivers)
@@ -53,6 +60,9 @@ class ReceiveMerge:
                 pass
         finally:
             self._is_pumping = False
+        if self._left:
+            left, self._left = self._left, 0
+            self.left_over(left)
 
     def _share_out(self, now: Millis) -> bool:
         """One round over the receivers; false when nobody has credit or nothing is ready."""
@@ -62,6 +72,7 @@ class ReceiveMerge:
             return False
         hungry = [(place, receiver) for place, receiver in enumerate(self._receivers) if receiver.credit > 0]
         if not hungry:
+            self._left = ready_count
             return False
         share = -(-ready_count // len(hungry))
         for place, receiver in hungry[:ready_count]:

@@ -52,12 +52,20 @@ class ViaPlacement(Placement):
         ]
 
     def send_each(
-        self, messages: Sequence[Message], now: Millis, reply: SendReply, origins: Sequence[int] | None = None
+        self,
+        messages: Sequence[Message],
+        now: Millis,
+        reply: SendReply,
+        origins: Sequence[int] | None = None,
+        *,
+        is_one_try: bool = False,
     ) -> None:
-        super().send_each(self.prepare(messages), now, reply, origins)
+        super().send_each(self.prepare(messages), now, reply, origins, is_one_try=is_one_try)
 
-    def send_together(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
-        super().send_together(self.prepare(messages), now, reply)
+    def send_together(
+        self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]], *, is_one_try: bool = False
+    ) -> None:
+        super().send_together(self.prepare(messages), now, reply, is_one_try=is_one_try)
 
 
 class HomePlacement(ViaPlacement):

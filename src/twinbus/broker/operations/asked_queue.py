@@ -30,6 +30,11 @@ class AskedQueue(Protocol):
     def fragments(self) -> Sequence[Fragment]: ...
 
     @property
+    def own_fragments(self) -> Sequence[Fragment]:
+        """Without those whose stores other nodes serve."""
+        ...
+
+    @property
     def requires_session(self) -> bool: ...
 
     @property

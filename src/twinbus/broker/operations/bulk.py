@@ -39,7 +39,7 @@ def purge(queue: AskedQueue, command: Purge, now: Millis) -> Steps[Numbers]:
     def is_wanted(row: StoredMessage) -> bool:
         return row.enqueued_at <= command.enqueued_until
 
-    session_id, fragments, holder = command.session_id, queue.fragments, None
+    session_id, fragments, holder = command.session_id, queue.own_fragments, None
     if session_id is not None and queue.requires_session:
         fragments = [queue.sessions().place(session_id)]
         if command.is_by_holder:
@@ -63,7 +63,7 @@ def claim(queue: AskedQueue, command: Claim, now: Millis) -> Steps[Numbers]:
         return row.expires_at > now and (last_number is None or row.sequence_number <= last_number)
 
     change = _Change(defer, is_wanted, command.count_max)
-    fragments = _chosen(queue.fragments, command.fragment_index)
+    fragments = _chosen(queue, command.fragment_index)
     parts = (change.scan(fragment, ACTIVE_ONLY, before_first_free(fragment), last_number) for fragment in fragments)
     return (yield from change.over(parts))
 
@@ -81,7 +81,7 @@ def undefer(queue: AskedQueue, command: Undefer, now: Millis) -> Steps[Numbers]:
 
 def undefer_all(queue: AskedQueue, command: UndeferAll, now: Millis) -> Steps[Numbers]:
     change = _Change(_activate, _is_deferred, command.count_max)
-    return (yield from change.over(change.scan(fragment, DEFERRED_ONLY) for fragment in queue.fragments))
+    return (yield from change.over(change.scan(fragment, DEFERRED_ONLY) for fragment in queue.own_fragments))
 
 
 def _remove(decision: Decision, rows: Sequence[StoredMessage]) -> None:
@@ -107,9 +107,10 @@ def before_first_free(fragment: Fragment) -> int:
     return ready[0].sequence_number - 1 if ready else fragment.lane.tail
 
 
-def _chosen(fragments: Sequence[Fragment], index: int | None) -> Sequence[Fragment]:
+def _chosen(queue: AskedQueue, index: int | None) -> Sequence[Fragment]:
+    fragments = queue.fragments
     if index is None:
-        return fragments
+        return queue.own_fragments
     if not 0 <= index < len(fragments):
         raise ArgumentError(f"There is no fragment {index}: the entity has {len(fragments)}, counted from 0.")
     return [fragments[index]]

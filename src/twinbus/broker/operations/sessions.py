@@ -85,7 +85,7 @@ def _summaries(queue: AskedQueue) -> Steps[tuple[list[tuple[Fragment, SessionSum
     if not heard:
         raise asked[0].broker.unavailable()
     found = [(fragment, session) for fragment, sessions in heard for session in sessions]
-    return found, len(heard) == len(queue.fragments)
+    return found, len(heard) == len(queue.own_fragments)
 
 
 def _is_listed(session: SessionSummary, command: ListSessions) -> bool:

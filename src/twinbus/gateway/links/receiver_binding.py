@@ -208,7 +208,7 @@ class ReceiverBinding:
         self._is_drain_due = self._under_way > 0 or self._settling > 0
         if self._under_way > 0:
             self._queue.recall(self, self._used_at)
-        if not self._is_drain_due:
+        elif not self._is_drain_due:
             self._end_receive()
             self._link.drained()
             self._wake()

@@ -1,0 +1,282 @@
+"""A receiver of this node over all parts of a queue: its credit goes to them as demand, and what they hand over comes to it.
+
+    credit of the receiver --plan_demand--> demand of each part --delivered--> gone
+                    ^-----------------------given back, lost--'
+
+Demand is taken from the receiver's credit when it is given, as a queue takes what it hands over: so a gateway sees it as under way until
+it has become messages or comes back (`recall`). Nothing is handed over for which there is no credit, at any moment.
+"""
+
+from typing import Protocol
+
+from twinbus.broker.consumer import Consumer, ReceiveMode, SessionLock, TakenMessage
+from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.telling import tell
+from twinbus.clock import Millis
+from twinbus.cluster.demand import plan_demand
+from twinbus.cluster.part import LeftOvers
+from twinbus.cluster.peers import Hold, Peer
+from twinbus.errors import FragmentUnavailable, MessagingError
+
+
+class Share(Protocol):
+    """What one part has of the demand."""
+
+    outstanding: int
+    is_ready: bool
+    is_attached: bool
+    is_recalled: bool
+
+    def attach(self, now: Millis) -> None:
+        """Raises MessagingError, or is attached; or is not because the part cannot be reached."""
+        ...
+
+    def give(self, demand: int, now: Millis) -> None: ...
+
+    def recall(self, now: Millis, *, waits: bool) -> None: ...
+
+    def close(self, now: Millis) -> None: ...
+
+
+class FrontReceiver:
+    def __init__(self, receiver: Consumer) -> None:
+        self.receiver = receiver
+        self.shares: list[Share] = []
+        self.is_over = False
+        self._is_draining = False
+        self._is_planning = False
+        self._is_planned_again = False
+        self._turn = 0
+
+    @property
+    def misses_a_part(self) -> bool:
+        return not self.is_over and not all(share.is_attached for share in self.shares)
+
+    def attach(self, now: Millis) -> None:
+        """Raises what keeps it from receiving from any part."""
+        refusal: MessagingError | None = None
+        for share in self.shares:
+            try:
+                share.attach(now)
+            except MessagingError as error:
+                refusal = error
+        if not any(share.is_attached for share in self.shares):
+            self.is_over = True
+            raise refusal or FragmentUnavailable("No node that has messages of this can be reached. Try again later.")
+        self.pump(now)
+
+    def attach_again(self, now: Millis) -> None:
+        """Some parts may have come back."""
+        for share in self.shares:
+            if not share.is_attached:
+                try:
+                    share.attach(now)
+                except MessagingError:
+                    continue
+        self._plan(now)
+
+    def pump(self, now: Millis) -> None:
+        """Its credit was raised."""
+        self._is_draining = False
+        self._plan(now)
+
+    def recall(self, now: Millis) -> None:
+        self._is_draining = True
+        for share in list(self.shares):
+            if share.is_attached and share.outstanding and not share.is_recalled:
+                share.recall(now, waits=True)
+
+    def close(self, now: Millis) -> None:
+        self.is_over = True
+        for share in self.shares:
+            if share.is_attached:
+                share.is_attached = False
+                share.close(now)
+
+    # Called by the shares
+
+    def delivered(self, share: Share, taken: list[TakenMessage]) -> None:
+        share.outstanding -= len(taken)
+        tell(self.receiver.deliver, taken)
+
+    def told_ready(self, share: Share, now: Millis) -> None:
+        share.is_ready = True
+        if not self._is_draining:
+            self._plan(now)
+
+    def returned(self, share: Share, unused: int, now: Millis) -> None:
+        share.is_recalled = False
+        share.is_ready = False
+        share.outstanding -= unused
+        if self.is_over:
+            return
+        self.receiver.credit += unused
+        if self._is_draining:
+            tell(self.receiver.credit_returned)
+        else:
+            self._plan(now)
+
+    def lost(self, share: Share, error: MessagingError, now: Millis) -> None:
+        """The part is gone, for now or for good."""
+        if self.is_over or not share.is_attached:
+            return
+        share.is_attached = share.is_ready = share.is_recalled = False
+        unused, share.outstanding = share.outstanding, 0
+        self.receiver.credit += unused
+        is_for_good = not isinstance(error, FragmentUnavailable) or len(self.shares) == 1
+        if is_for_good or not any(each.is_attached for each in self.shares):
+            self.close(now)
+            tell(self.receiver.session_lost, error)
+        elif self._is_draining:
+            tell(self.receiver.credit_returned)
+        else:
+            self._plan(now)
+
+    def _plan(self, now: Millis) -> None:
+        # Giving can make a part say at once that it has more.
+        if self._is_planning:
+            self._is_planned_again = True
+            return
+        self._is_planning = True
+        try:
+            self._share_out(now)
+            while self._is_planned_again:
+                self._is_planned_again = False
+                self._share_out(now)
+        finally:
+            self._is_planning = False
+
+    def _share_out(self, now: Millis) -> None:
+        turn = self._turn % len(self.shares)
+        shares = [share for share in self.shares[turn:] + self.shares[:turn] if share.is_attached]
+        credit = max(0, self.receiver.credit)
+        if self.is_over or not (credit or any(share.is_ready for share in shares)):
+            return
+        ready, outstanding = [share.is_ready for share in shares], [share.outstanding for share in shares]
+        given, recalled = plan_demand(credit, len(shares), ready, outstanding)
+        if credit:
+            self._turn += 1  # where credit is scarce, the parts take turns
+        for share, demand in zip(shares, given, strict=True):
+            if demand:
+                self.receiver.credit -= demand
+                share.outstanding += demand
+                share.is_ready = False  # it says so again if it has still more
+                share.give(demand, now)
+        for part in recalled:
+            share = shares[part]
+            if share.is_attached and not share.is_recalled:
+                share.recall(now, waits=False)
+
+
+class LocalShare:
+    """At the part of this node; also what its queue sees as the receiver."""
+
+    def __init__(self, front: FrontReceiver, queue: MessageQueue, left_overs: LeftOvers) -> None:
+        self.outstanding = 0
+        self.is_ready = self.is_attached = self.is_recalled = False
+        self.credit = 0
+        self.mode: ReceiveMode = front.receiver.mode
+        self.session: SessionLock | None = None
+        self._front = front
+        self._queue = queue
+        self._left_overs = left_overs
+        self._now: Millis = 0
+
+    def attach(self, now: Millis) -> None:
+        self._now = now
+        self.credit = self.outstanding = 0
+        self._left_overs.add(self, lambda _: self._front.told_ready(self, self._now))
+        self._queue.attach(self, now)
+        self.is_attached = True
+
+    def give(self, demand: int, now: Millis) -> None:
+        self._now = now
+        self.credit += demand
+        self._left_overs.rearm(self)
+        self._queue.pump(now, self)
+
+    def recall(self, now: Millis, *, waits: bool) -> None:
+        self._now = now
+        self.is_recalled = True
+        if waits and self.credit and self._queue.is_reading:
+            self._queue.after_reading(self._give_back)
+        else:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        if self.is_recalled and self.is_attached:
+            unused, self.credit = self.credit, 0
+            self._left_overs.rearm(self)
+            self._front.returned(self, unused, self._now)
+
+    def tick(self) -> None:
+        """A store that hangs does not keep a drain waiting any longer."""
+        self._give_back()
+
+    def close(self, now: Millis) -> None:
+        self._left_overs.discard(self)
+        self.credit = 0
+        self._queue.detach(self, now)
+
+    # Called by the queue
+
+    def deliver(self, deliveries: list[TakenMessage]) -> None:
+        self._front.delivered(self, deliveries)
+
+    def credit_returned(self) -> None:
+        """A queue of one node passes nothing on."""
+
+    def session_lost(self, error: MessagingError) -> None:
+        self._left_overs.discard(self)
+        self._front.lost(self, error, self._now)
+
+
+class DistantShare:
+    """At the part of another node."""
+
+    def __init__(self, front: FrontReceiver, peer: Peer, key: int) -> None:
+        self.outstanding = 0
+        self.is_ready = self.is_attached = self.is_recalled = False
+        self.key = key
+        self._front = front
+        self._peer = peer
+        self._number = 0
+
+    def attach(self, now: Millis) -> None:
+        if self._peer.is_open:
+            self.outstanding = 0
+            self.is_attached = True
+            self._number = self._peer.attach(self, self._front.receiver.mode, self._front.receiver.session)
+
+    def give(self, demand: int, now: Millis) -> None:
+        self._peer.demand(self._number, demand)
+
+    def recall(self, now: Millis, *, waits: bool) -> None:
+        self.is_recalled = True
+        number = self._number
+
+        def reply(unused: int) -> None:
+            if self._number == number and self.is_attached:
+                self._front.returned(self, unused, now)
+
+        self._peer.recall(number, reply, waits=waits)
+
+    def close(self, now: Millis) -> None:
+        session = self._front.receiver.session
+        if isinstance(session, Hold):
+            self._peer.forget(session)
+        self._peer.close(self._number)
+
+    # Called by the peer
+
+    def delivered(self, taken: list[TakenMessage]) -> None:
+        self._front.delivered(self, taken)
+
+    def told_ready(self, now: Millis) -> None:
+        self._front.told_ready(self, now)
+
+    def lost(self, error: MessagingError, now: Millis) -> None:
+        session = self._front.receiver.session
+        if isinstance(session, Hold):
+            self._peer.forget(session)
+        self._front.lost(self, error, now)

@@ -1,0 +1,383 @@
+"""A sub-queue with parts at several nodes, as a gateway sees it: the same as one whose fragments are all here.
+
+A front decides two things only: which part gets demand (`front_receiver`), and whom to ask (`front_commands`). Whatever a token, a number or
+a message session is about is decided at the one node that has its fragment, by the code that decides it on a single node. A line that is
+broken is a store that is lost.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from twinbus.broker.commands import Command
+from twinbus.broker.consumer import Consumer, SessionLock, SessionRequest
+from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.entity.session_desk import NO_WAITER
+from twinbus.broker.entity_settings import EntitySettings
+from twinbus.broker.fragment.fragment_group import fragment_of_tokens, places_by_fragment
+from twinbus.broker.fragment.settlement import lock_lost
+from twinbus.broker.outcomes import Outcome
+from twinbus.broker.replies import Reply, SettleReply, Waiter
+from twinbus.broker.telling import tell
+from twinbus.clock import Clock, Millis
+from twinbus.cluster.front_commands import run_command
+from twinbus.cluster.front_receiver import DistantShare, FrontReceiver, LocalShare
+from twinbus.cluster.ownership import Ownership
+from twinbus.cluster.part import PartServer
+from twinbus.cluster.peers import Hold, Peers
+from twinbus.cluster.talk import Topic
+from twinbus.errors import ArgumentError, FragmentUnavailable, MessagingError, OperationTimeout
+from twinbus.model.partition_key import candidates
+from twinbus.model.session_key import session_key
+from twinbus.store.changes import FragmentKey
+
+T = TypeVar("T")
+
+
+class FrontSource:
+    """`local`: the same sub-queue at this node, with the fragments that this node serves, if any."""
+
+    def __init__(
+        self, local: MessageQueue, owners: Sequence[int], peers: Peers, part: PartServer, clock: Clock
+    ) -> None:
+        self.local = local
+        self.ownership = Ownership(peers.node, owners, local.fragments)
+        self.peers = peers
+        self._part = part
+        self._clock = clock
+        self._receivers: dict[Consumer, FrontReceiver] = {}
+        self._holds: dict[str, Hold] = {}
+
+    @property
+    def key(self) -> FragmentKey:
+        return self.local.key
+
+    @property
+    def settings(self) -> EntitySettings:
+        return self.local.settings
+
+    @property
+    def requires_session(self) -> bool:
+        return self.local.requires_session
+
+    @property
+    def receiver_count(self) -> int:
+        """Every part knows the receivers of all nodes, except those with a message session."""
+        return max(self.local.receiver_count, len(self._receivers))
+
+    @property
+    def is_reading(self) -> bool:
+        """A drain waits for it at each part."""
+        return False
+
+    def after_reading(self, call: Callable[[], None]) -> None:
+        call()
+
+    @property
+    def _is_here(self) -> bool:
+        return self.ownership.node in self.ownership.of
+
+    # Receiving
+
+    def attach(self, receiver: Consumer, now: Millis) -> None:
+        self.settings.last_used_at = now
+        self.local.check_receiver(receiver)
+        if receiver.session is not None and not isinstance(receiver.session, Hold):
+            self.local.attach(receiver, now)
+            return
+        front = FrontReceiver(receiver)
+        if isinstance(receiver.session, Hold):
+            front.shares = [DistantShare(front, self.peers[receiver.session.node], self.key)]
+        else:
+            for node in self.ownership.nodes:
+                if node == self.peers.node:
+                    front.shares.append(LocalShare(front, self.local, self._part.left_overs(self.local)))
+                else:
+                    front.shares.append(DistantShare(front, self.peers[node], self.key))
+        self._receivers[receiver] = front
+        try:
+            front.attach(now)
+        except MessagingError:
+            del self._receivers[receiver]
+            raise
+
+    def detach(self, receiver: Consumer, now: Millis) -> None:
+        self.settings.last_used_at = now
+        front = self._receivers.pop(receiver, None)
+        if front is not None:
+            front.close(now)
+        elif isinstance(receiver.session, Hold):
+            self.release_session(receiver.session, now)
+        elif receiver.session is not None:
+            self.local.detach(receiver, now)
+
+    def pump(self, now: Millis, receiver: Consumer | None = None) -> None:
+        fronts = list(self._receivers.values()) if receiver is None else [self._receivers.get(receiver)]
+        for front in fronts:
+            if front is not None:
+                front.pump(now)
+        if receiver is None or (receiver not in self._receivers and receiver.session is not None):
+            self.local.pump(now, receiver)
+
+    def recall(self, receiver: Consumer, now: Millis) -> None:
+        front = self._receivers.get(receiver)
+        if front is not None:
+            front.recall(now)
+
+    def tick(self, now: Millis) -> None:
+        for receiver, front in list(self._receivers.items()):
+            if front.is_over:
+                self._receivers.pop(receiver, None)
+                continue
+            for share in front.shares:
+                if isinstance(share, LocalShare) and share.is_recalled:
+                    share.tick()
+            if front.misses_a_part:
+                front.attach_again(now)
+
+    @property
+    def is_quiet(self) -> bool:
+        return not self._receivers
+
+    # Settling
+
+    def settle_each(
+        self,
+        tokens: Sequence[bytes],
+        outcome: Outcome,
+        now: Millis,
+        reply: SettleReply,
+        session: SessionLock | None = None,
+    ) -> None:
+        by_node: dict[int, list[int]] = {}
+        for index, places in places_by_fragment(tokens).items():
+            if not 0 <= index < len(self.ownership.of):
+                for place in places:
+                    reply.failed(place, lock_lost(self.local.fragments[0], session, now), now)
+                continue
+            by_node.setdefault(self.ownership.of[index], []).extend(places)
+        for node, places in by_node.items():
+            chosen = tokens if len(places) == len(tokens) else [tokens[place] for place in places]
+            to = reply if chosen is tokens else _SettleSome(reply, places)
+            if node == self.peers.node:
+                self.local.settle_each(chosen, outcome, now, to, _own(session))
+            else:
+                self.peers[node].settle_each(self.key, chosen, outcome, to, session)
+
+    def settle(
+        self,
+        tokens: Sequence[bytes],
+        outcome: Outcome,
+        now: Millis,
+        reply: Reply[None],
+        session: SessionLock | None = None,
+    ) -> None:
+        try:
+            node = self.ownership.of[fragment_of_tokens(self.local.fragments, tokens).index]
+        except MessagingError as error:
+            reply(error)
+            return
+        if node == self.peers.node:
+            self.local.settle(tokens, outcome, now, reply, _own(session))
+        else:
+            peer = self.peers[node]
+            peer.ask_values(Topic.SETTLE_ALL, (self.key, list(tokens), outcome, peer.hold_number(session)), reply)
+
+    def renew(self, tokens: Sequence[bytes], now: Millis, reply: Reply[list[Millis]]) -> None:
+        """Where the tokens are at several nodes, all of them are looked at before any is renewed."""
+        if self.requires_session:
+            self.local.renew(tokens, now, reply)
+            return
+        by_node: dict[int, list[int]] = {}
+        for index, places in places_by_fragment(tokens).items():
+            known = index if 0 <= index < len(self.ownership.of) else 0
+            by_node.setdefault(self.ownership.of[known], []).extend(places)
+
+        def renew_all(checked: list[Millis] | MessagingError) -> None:
+            if isinstance(checked, MessagingError):
+                reply(checked)
+            else:
+                self._renew(by_node, tokens, now, reply, is_check=False)
+
+        if len(by_node) > 1:
+            self._renew(by_node, tokens, now, renew_all, is_check=True)
+        elif by_node:
+            renew_all([])
+        else:
+            reply([])
+
+    def _renew(
+        self,
+        by_node: dict[int, list[int]],
+        tokens: Sequence[bytes],
+        now: Millis,
+        reply: Reply[list[Millis]],
+        *,
+        is_check: bool,
+    ) -> None:
+        gathering = _Renewal(len(tokens), len(by_node), reply)
+        for node, places in by_node.items():
+            chosen, done = [tokens[place] for place in places], gathering.part(places)
+            if node == self.peers.node:
+                self.local.renew(chosen, now, done, is_check=is_check)
+            else:
+                self.peers[node].ask_values(Topic.RENEW, (self.key, chosen, is_check), done)
+
+    # Message sessions
+
+    def _node_of(self, session_id: str) -> int:
+        return self.ownership.of[candidates(session_id, len(self.ownership.of), 0)[0]]
+
+    def accept_session(
+        self, request: SessionRequest, deadline: Millis, now: Millis, reply: Reply[SessionLock]
+    ) -> Waiter:
+        self.settings.last_used_at = now
+        try:
+            self.settings.check_can_receive()
+            self.local.sessions()
+            if request.session_id is None and request.token is not None:
+                raise ArgumentError("A lock token is for one message session. Name that session, or omit the token.")
+        except MessagingError as error:
+            reply(error)
+            return NO_WAITER
+        nodes = self.ownership.nodes if request.session_id is None else [self._node_of(request.session_id)]
+        waiting = _SessionWaiter(self, reply)
+        waiting.ask(nodes, request, deadline, now)
+        return waiting
+
+    def accepted(self, lock: SessionLock) -> None:
+        if isinstance(lock, Hold):
+            self._holds = {name: hold for name, hold in self._holds.items() if hold.is_held}
+            self._holds[session_key(lock.session_id)] = lock
+
+    def release_session(self, lock: SessionLock, now: Millis) -> None:
+        if isinstance(lock, Hold):
+            self.peers[lock.node].release(lock)
+        else:
+            self.local.release_session(lock, now)
+
+    def renew_session(self, session_id: str, now: Millis, reply: Reply[Millis]) -> None:
+        if not self.requires_session or self._node_of(session_id) == self.peers.node:
+            self.local.renew_session(session_id, now, reply)
+            return
+
+        def renewed(end: Millis | MessagingError) -> None:
+            hold = self._holds.get(session_key(session_id))
+            if hold is not None and not isinstance(end, MessagingError):
+                hold.locked_until = end
+            reply(end)
+
+        self.peers[self._node_of(session_id)].ask_values(Topic.RENEW_SESSION, (self.key, session_id), renewed)
+
+    def session_lock(self, session_id: str, now: Millis) -> SessionLock | None:
+        """If a receiver of this node holds it; whether one of another node does is asked where its fragment is."""
+        if not self.requires_session:
+            return None
+        if self._node_of(session_id) == self.peers.node:
+            return self.local.session_lock(session_id, now)
+        hold = self._holds.get(session_key(session_id))
+        return hold if hold is not None and hold.is_held and hold.locked_until > now else None
+
+    # Everything else
+
+    def ask(self, command: Command[T], now: Millis, reply: Reply[T]) -> None:
+        self.settings.last_used_at = now
+        run_command(self, command, now, reply)
+
+    def ask_node(self, node: int, command: Command[Any], now: Millis, reply: Callable[[Any], None]) -> None:
+        if node == self.peers.node:
+            self.local.ask(command, now, reply)
+        else:
+            self.peers[node].ask_values(Topic.ASK, (self.key, command), reply)
+
+
+def _own(session: SessionLock | None) -> SessionLock | None:
+    return None if isinstance(session, Hold) else session
+
+
+class _SettleSome:
+    """Answers for some of the messages that are settled together."""
+
+    def __init__(self, reply: SettleReply, places: Sequence[int]) -> None:
+        self._reply = reply
+        self._places = places
+
+    def settled(self, indexes: Sequence[int], now: Millis) -> None:
+        self._reply.settled([self._places[index] for index in indexes], now)
+
+    def failed(self, index: int, error: MessagingError, now: Millis) -> None:
+        self._reply.failed(self._places[index], error, now)
+
+
+class _Renewal:
+    """Renewals at several nodes: an error of one is the answer."""
+
+    def __init__(self, token_count: int, node_count: int, reply: Reply[list[Millis]]) -> None:
+        self._ends = [0] * token_count
+        self._left = node_count
+        self._reply = reply
+        self._error: MessagingError | None = None
+
+    def part(self, places: Sequence[int]) -> Callable[[list[Millis] | MessagingError], None]:
+        def done(ends: list[Millis] | MessagingError) -> None:
+            self._left -= 1
+            if isinstance(ends, MessagingError):
+                self._error = ends
+            else:
+                for place, end in zip(places, ends, strict=True):
+                    self._ends[place] = end
+            if not self._left:
+                self._reply(self._ends if self._error is None else self._error)
+
+        return done
+
+
+class _SessionWaiter:
+    """Asks the nodes for a message session, this one first; the first that has one wins, and the others give theirs back."""
+
+    def __init__(self, source: FrontSource, reply: Reply[SessionLock]) -> None:
+        self._source = source
+        self._reply = reply
+        self._is_over = False
+        self._left = 0
+        self._error: MessagingError | None = None
+        self._waits: list[Callable[[], None]] = []
+
+    def ask(self, nodes: Sequence[int], request: SessionRequest, deadline: Millis, now: Millis) -> None:
+        source = self._source
+        self._left = len(nodes)
+        for node in nodes:
+            if self._is_over:
+                return
+            if node == source.peers.node:
+                self._waits.append(source.local.accept_session(request, deadline, now, self._answered).cancel)
+            else:
+                peer = source.peers[node]
+                number = peer.accept(source.key, request, max(0, deadline - now), self._answered)
+                self._waits.append(lambda peer=peer, number=number: peer.cancel_wait(number))  # type: ignore[misc]
+
+    def cancel(self) -> None:
+        self._is_over = True
+        for cancel in self._waits:
+            cancel()
+        self._waits.clear()
+
+    def _answered(self, result: SessionLock | MessagingError) -> None:
+        if isinstance(result, MessagingError):
+            self._left -= 1
+            if (
+                self._error is None
+                or not isinstance(result, FragmentUnavailable | OperationTimeout)
+                or (isinstance(result, OperationTimeout) and isinstance(self._error, FragmentUnavailable))
+            ):
+                self._error = result
+            if not self._left and not self._is_over:
+                self._is_over = True
+                tell(self._reply, self._error)
+            return
+        if self._is_over:
+            # Somebody else was quicker, or nobody waits any more: no delivery count rises.
+            self._source.release_session(result, result.locked_at)
+            return
+        self.cancel()
+        self._source.accepted(result)
+        tell(self._reply, result)

@@ -1,0 +1,148 @@
+"""The entities of a namespace as the gateways of one node see them, when other nodes serve some of its stores.
+
+An entity all of whose fragments are at this node is itself: it costs nothing that there are other nodes. Every other one is a front: what is
+asked of it goes to the nodes that have the fragments concerned, this one included.
+"""
+
+from collections.abc import Sequence
+from weakref import WeakSet
+
+from twinbus.broker.entity.entities import Entities
+from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.replies import Holdings, QueueCounts, Reply
+from twinbus.clock import Clock, Millis
+from twinbus.cluster.front_source import FrontSource
+from twinbus.cluster.front_target import FrontQueue, FrontTopic
+from twinbus.cluster.front_transaction import FrontTransaction
+from twinbus.cluster.line import Topics
+from twinbus.cluster.ownership import Ownership
+from twinbus.cluster.part import PartServer
+from twinbus.cluster.peers import Peers
+from twinbus.cluster.talk import Topic
+from twinbus.errors import MessagingError
+
+TICK_EVERY: Millis = 100
+"""When a drain that waits for a store is answered, and parts that were lost are looked for again."""
+
+_LOST = QueueCounts(0, 0, 0, 0, is_limited=True, is_unknown=True)
+_NOTHING_KNOWN = Holdings(_LOST, _LOST, _LOST, _LOST, 0)
+
+
+class FrontSubscription:
+    def __init__(
+        self, local: SubscriptionEntity, main: FrontSource, dead: FrontSource, undelivered: FrontSource
+    ) -> None:
+        self.local = local
+        self.main = main
+        self.dead_letter = dead
+        self.transfer_dead_letter = undelivered
+
+
+class Fronts:
+    """Of one node. `owners`: the node of each store. `topics` is what the lines of this node listen by."""
+
+    def __init__(self, entities: Entities, node: int, owners: Sequence[int], clock: Clock, topics: Topics) -> None:
+        node_count = max(owners) + 1
+        self._entities = entities
+        self._owners = owners
+        self._clock = clock
+        self.part = PartServer(entities, clock, topics)
+        self.peers = Peers(node, node_count, clock, topics)
+        self.peers.when_opened.append(self._look_again)
+        self._fronts: dict[int, FrontQueue | FrontTopic | FrontSubscription] = {}  # by id of the entity
+        self._sources: WeakSet[FrontSource] = WeakSet()
+        entities.forward_through(self.find)
+
+    # Finding
+
+    def find(self, path: str) -> QueueEntity | TopicEntity | FrontQueue | FrontTopic | None:
+        entity = self._entities.find(path)
+        if entity is None or self._is_here(entity.fragments):
+            return entity
+        front = self._fronts.get(entity.id)
+        if front is None or front.local is not entity:
+            make = FrontQueue if isinstance(entity, QueueEntity) else FrontTopic
+            front = make(entity, self._owners, self.peers, self._clock, self._source)  # type: ignore[arg-type]
+            self._fronts[entity.id] = front
+        assert isinstance(front, FrontQueue | FrontTopic)
+        return front
+
+    def subscription(self, topic: str, name: str) -> SubscriptionEntity | FrontSubscription:
+        """Raises EntityNotFound."""
+        entity = self._entities.subscription(topic, name)
+        if self._is_here(entity.fragments):
+            return entity
+        front = self._fronts.get(entity.id)
+        if front is None or front.local is not entity:
+            front = FrontSubscription(entity, *map(self._source, entity.queues))
+            self._fronts[entity.id] = front
+        assert isinstance(front, FrontSubscription)
+        return front
+
+    def queues(self) -> list[QueueEntity | FrontQueue]:
+        found = [self.find(queue.description.name) for queue in self._entities.queues()]
+        return [queue for queue in found if isinstance(queue, QueueEntity | FrontQueue)]
+
+    def new_transaction(self) -> FrontTransaction:
+        return FrontTransaction(self._owners, self.peers, self.part)
+
+    def _source(self, queue: MessageQueue) -> FrontSource:
+        source = FrontSource(queue, self._owners, self.peers, self.part, self._clock)
+        self._sources.add(source)
+        return source
+
+    def _is_here(self, fragments: Sequence[Fragment]) -> bool:
+        node, owners = self.peers.node, self._owners
+        return all(owners[fragment.broker.index] == node for fragment in fragments)
+
+    # Counting
+
+    def count(self, path: str, now: Millis, reply: Reply[Holdings]) -> None:
+        """Summed over all nodes; one that cannot be reached makes the sum partial. Replies EntityNotFound."""
+        try:
+            entity = self._entities.at(path)
+        except MessagingError as error:
+            reply(error)
+            return
+        nodes = Ownership(self.peers.node, self._owners, entity.fragments).nodes
+        found: list[Holdings] = []
+        # Whoever used it through this node did so here, even if none of its fragments is.
+        used = entity.settings.last_used_at
+
+        def take(result: Holdings | MessagingError) -> None:
+            found.append(_NOTHING_KNOWN if isinstance(result, MessagingError) else result)
+            if len(found) == len(nodes):
+                held = sum(found[1:], start=found[0])
+                reply(
+                    Holdings(
+                        held.main,
+                        held.dead_letter,
+                        held.transfer,
+                        held.transfer_dead_letter,
+                        max(used, held.last_used_at),
+                    )
+                )
+
+        for node in nodes:
+            if node == self.peers.node:
+                take(entity.holdings())
+            else:
+                self.peers[node].ask_values(Topic.COUNT, path, take)
+
+    # Time
+
+    def tick(self, now: Millis) -> Millis:
+        """Returns when to call again."""
+        self.part.tick(now)
+        for gone in [number for number in self._fronts if self._entities.with_id(number) is None]:
+            del self._fronts[gone]
+        self._look_again(now)
+        return now + TICK_EVERY
+
+    def _look_again(self, now: Millis) -> None:
+        for source in list(self._sources):
+            if not source.is_quiet:
+                source.tick(now)

@@ -1,0 +1,423 @@
+"""A simulation whose stores are shared out among several nodes, with lines between them: the same tests, over fronts.
+
+All requests are made at node 0. What a test gets in place of a queue or topic are stand-ins: they pass calls on to the front at
+that node and then carry what the lines have, so that a test need not know of them. Looking into fragments shows those of the nodes that
+have them. What only the entity of a single node has raises `OfOneNode`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from twinbus.broker.entity.entities import Entities
+from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.message_broker import MessageBroker
+from twinbus.broker.replies import QueueCounts, Reply
+from twinbus.broker.store_port import ELSEWHERE
+from twinbus.broker.wakeups import LongWork
+from twinbus.broker.wide_lanes import WideLanes
+from twinbus.clock import Millis
+from twinbus.cluster.front_target import FrontWay
+from twinbus.cluster.fronts import Fronts
+from twinbus.cluster.line import Line, Topics
+from twinbus.cluster.line_frames import Hello
+from twinbus.errors import MessagingError
+from twinbus.store.messaging_store import MessagingStore
+from twinbus.testing import simulation
+from twinbus.testing.simulation import Simulation
+from twinbus.testing.stepped_port import SteppedPort
+
+
+class OfOneNode(Exception):
+    """A test looks at something that only an entity with all of its fragments at one node has."""
+
+
+class _CarryingPort(SteppedPort):
+    """What a store answers may be an answer to another node."""
+
+    def __init__(self, store: MessagingStore, carry: Callable[[], object]) -> None:
+        super().__init__(store)
+        self._carry = carry
+
+    def step(self, joined_max: int = 64) -> bool:
+        has_worked = super().step(joined_max)
+        self._carry()
+        return has_worked
+
+
+class Node:
+    """Brokers for all stores, those of other nodes foreign; entities, and fronts over them."""
+
+    def __init__(self, simulation: "ClusterSimulation", number: int) -> None:
+        self.number = number
+        self.topics = Topics()
+        long_work, wide_lanes = LongWork(simulation.later.append, simulation.clock), WideLanes()
+        self.brokers = []
+        for index, port in enumerate(simulation.ports):
+            is_own = simulation.owners[index] == number
+            broker = MessageBroker(
+                index,
+                port if is_own else ELSEWHERE,
+                simulation.clock,
+                Random(simulation.seed + index + 100_000 * number),
+                long_work,
+                wide_lanes,
+            )
+            broker.is_foreign = not is_own
+            self.brokers.append(broker)
+        self.entities = Entities(self.brokers)
+        self.fronts = Fronts(self.entities, number, simulation.owners, simulation.clock, self.topics)
+
+
+class ClusterSimulation(Simulation):
+    nodes: list[Node]
+
+    def _start(self, former: Any) -> None:
+        self.seed = self._seed
+        self.later: deque[Callable[[], None]] = deque()
+        # The first store belongs to the last node, so that an ordinary queue is not where the requests are made.
+        count = Simulation.node_count
+        self.owners = [(index + 1) % count for index in range(len(self.ports))]
+        self.owners[-1] = max(self.owners[-1], count - 1 if len(self.ports) == 1 else 0)
+        self.links: list[tuple[Line, Line]] = []
+        self.nodes = [Node(self, number) for number in range(count)]
+        self.brokers = [self.nodes[owner].brokers[index] for index, owner in enumerate(self.owners)]
+        self.entities = _Entities(self)  # type: ignore[assignment]
+        simulation.before_looking = [self.carry]
+        self.connect()
+        if former is not None:
+            for node in self.nodes:
+                self._restore_at(node, former)
+        for node in self.nodes:
+            for broker in node.brokers:
+                if not broker.is_foreign:
+                    broker.start()
+        self.run()
+
+    def _restore_at(self, node: Node, former: "_Entities") -> None:
+        entities, old = node.entities, former.simulation_nodes[0].entities
+        for queue in old.queues():
+            entities.restore_queue(queue.id, queue.description, self.now, queue.first_store)
+        for topic in old.topics():
+            entities.restore_topic(topic.id, topic.description, self.now, topic.first_store)
+            for each in topic.subscriptions.values():
+                entities.restore_subscription(each.id, each.description, list(each.rules.values()), self.now)
+
+    def _port(self, store: MessagingStore) -> SteppedPort:
+        return _CarryingPort(store, self.carry)
+
+    # Lines
+
+    def connect(self) -> None:
+        """A new line between any two nodes that have none."""
+        count = len(self.nodes)
+        self.links = [pair for pair in self.links if not pair[0].is_broken and not pair[1].is_broken]
+        joined = {(pair[0].peer.node, pair[1].peer.node) for pair in self.links if pair[0].peer and pair[1].peer}
+        for first in range(count):
+            for second in range(first + 1, count):
+                if (second, first) not in joined:
+                    ends = [
+                        Line(Hello(one, count, "sim"), self.nodes[one].topics, self.now, _nothing, peer=other)
+                        for one, other in ((first, second), (second, first))
+                    ]
+                    self.links.append((ends[0], ends[1]))
+        self.carry()
+
+    def carry(self) -> int:
+        """Let the lines bring what they have, and what that causes; returns how often something came."""
+        carried = 0
+        links = getattr(self, "links", ())
+        while sum([self._carry(pair) for pair in list(links)]):
+            carried += 1
+            assert carried < 100_000, "the lines never come to rest"
+        return carried
+
+    def _carry(self, pair: tuple[Line, Line]) -> bool:
+        has_carried = False
+        for source, target in (pair, pair[::-1]):
+            data = b"".join(source.take_output())
+            if data:
+                target.receive(data, self.now)
+                has_carried = True
+        return has_carried
+
+    def cut(self, place: int) -> None:
+        """Break one of the lines, at both ends."""
+        for end in self.links[place]:
+            end.end("cut", self.now)
+        self.carry()
+
+    # Time
+
+    def run(self) -> None:
+        while sum([port.run() for port in self.ports]) or self.later or self.carry():
+            self.turn()
+            self.carry()
+
+    def advance(self, by: Millis, step: Millis | None = None) -> None:
+        end = self.clock.now() + by
+        self._tick_once()
+        while self.clock.now() < end:
+            self.clock.advance(min(step or by, end - self.clock.now()))
+            self.tick()
+
+    def _tick_once(self) -> None:
+        for node in self.nodes:
+            for broker in node.brokers:
+                broker.tick(self.clock.now())
+            node.fronts.tick(self.clock.now())
+        self.carry()
+
+    def tick(self) -> None:
+        for _ in range(3):
+            self._tick_once()
+            self.run()
+
+    # What stand-ins look into
+
+    def fragments_of(self, queues: Sequence[Sequence[Fragment]]) -> list[Fragment]:
+        """Those of the nodes that have them; one sequence for each node."""
+        return [queues[self.owners[fragment.broker.index]][place] for place, fragment in enumerate(queues[0])]
+
+    def _elsewhere(self, node: Node) -> set[int]:
+        return {
+            index
+            for index, owner in enumerate(self.owners)
+            if owner != node.number and self.nodes[owner].brokers[index].is_available
+        }
+
+    def everywhere(
+        self, ask: Callable[[Node, set[int], Reply[Any]], None], reply: Reply[Any], made: Any = None
+    ) -> None:
+        """Ask the same of all nodes: the reply is `made()`, or the first error."""
+        answers: list[Any] = []
+
+        def take(answer: Any) -> None:
+            answers.append(answer)
+            if len(answers) == len(self.nodes):
+                errors = [each for each in answers if isinstance(each, MessagingError)]
+                reply(errors[0] if errors else None if made is None else made())
+
+        for node in self.nodes:
+            ask(node, self._elsewhere(node), take)
+
+
+def _nothing() -> None:
+    """The lines are carried by hand."""
+
+
+class _StandIn:
+    """Passes on what a front has, and carries the lines afterwards."""
+
+    def __init__(self, sim: ClusterSimulation, front: Any) -> None:
+        self._sim = sim
+        self._front = front
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            found = getattr(self._front, name)
+        except AttributeError:
+            raise OfOneNode(f"{type(self._front).__name__} has no '{name}'") from None
+        if not callable(found):
+            return found
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            result = found(*arguments, **named)
+            self._sim.carry()
+            return _StandIn(self._sim, result) if isinstance(result, FrontWay) else result
+
+        return call
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _StandIn) and other._front is self._front
+
+    def __hash__(self) -> int:
+        return hash(self._front)
+
+
+class _Source(_StandIn):
+    @property
+    def _locals(self) -> list[MessageQueue]:
+        self._sim.carry()
+        return [node.fronts.part.queue(self._front.key) for node in self._sim.nodes]
+
+    @property
+    def fragments(self) -> list[Fragment]:
+        return self._sim.fragments_of([queue.fragments for queue in self._locals])
+
+    def counts(self) -> QueueCounts:
+        self._sim.carry()
+        parts = [
+            queue.counts() for queue in self._locals if any(not each.broker.is_foreign for each in queue.fragments)
+        ]
+        return sum(parts[1:], start=parts[0])
+
+    @property
+    def receiver_count(self) -> int:
+        self._sim.carry()
+        return max(queue.receiver_count for queue in self._locals)
+
+
+class _Entity(_StandIn):
+    @property
+    def _locals(self) -> list[Any]:
+        local = getattr(self._front, "local", self._front)
+        found = [node.entities.with_id(local.id) for node in self._sim.nodes]
+        return [local if each is None else each for each in found]
+
+    @property
+    def id(self) -> int:
+        return int(self._locals[0].id)
+
+    @property
+    def description(self) -> Any:
+        return self._locals[0].description
+
+    @property
+    def main(self) -> _Source:
+        return _Source(self._sim, self._front.main)
+
+    @property
+    def dead_letter(self) -> _Source:
+        return _Source(self._sim, self._front.dead_letter)
+
+    @property
+    def transfer_dead_letter(self) -> _Source:
+        return _Source(self._sim, self._front.transfer_dead_letter)
+
+    @property
+    def fragments(self) -> list[Fragment]:
+        return self._sim.fragments_of([each.fragments for each in self._locals])
+
+    @property
+    def main_fragments(self) -> list[Fragment]:
+        return self._sim.fragments_of([each.main_fragments for each in self._locals])
+
+    def fragment(self, index: int) -> Fragment:
+        return self.main.fragments[index]
+
+    def counts(self) -> QueueCounts:
+        return self._summed([each.counts() for each in self._locals if self._has_own(each)])
+
+    def transfer_counts(self) -> QueueCounts:
+        return self._summed([each.transfer_counts() for each in self._locals if self._has_own(each)])
+
+    def holdings(self) -> Any:
+        parts = [each.holdings() for each in self._locals if self._has_own(each)]
+        return sum(parts[1:], start=parts[0])
+
+    @staticmethod
+    def _summed(parts: Sequence[QueueCounts]) -> QueueCounts:
+        return sum(parts[1:], start=parts[0])
+
+    @staticmethod
+    def _has_own(entity: Any) -> bool:
+        return any(not fragment.broker.is_foreign for fragment in entity.fragments)
+
+    @property
+    def last_used_at(self) -> Millis:
+        used: Millis = max(each.last_used_at for each in self._locals)
+        return used
+
+    @property
+    def rules(self) -> Any:
+        return self._locals[0].rules
+
+    @property
+    def subscriptions(self) -> dict[str, Any]:
+        topic = self._locals[0]
+        fronts = self._sim.nodes[0].fronts
+        return {
+            key: _Entity(self._sim, fronts.subscription(topic.description.name, each.description.name))
+            for key, each in topic.subscriptions.items()
+        }
+
+
+class _Entities:
+    """What a control plane would do at all nodes, and what a gateway sees at node 0."""
+
+    def __init__(self, sim: ClusterSimulation) -> None:
+        self._sim = sim
+        self.simulation_nodes = sim.nodes
+
+    def __getattr__(self, name: str) -> Any:
+        raise OfOneNode(f"the entities of several nodes have no '{name}'")
+
+    def find(self, path: str) -> Any:
+        found = self._sim.nodes[0].fronts.find(path)
+        return None if found is None else _Entity(self._sim, found)
+
+    def queue(self, path: str) -> Any:
+        self._sim.nodes[0].entities.queue(path)
+        return self.find(path)
+
+    def topic(self, path: str) -> Any:
+        self._sim.nodes[0].entities.topic(path)
+        return self.find(path)
+
+    def subscription(self, topic: str, name: str) -> Any:
+        return _Entity(self._sim, self._sim.nodes[0].fronts.subscription(topic, name))
+
+    def queues(self) -> list[Any]:
+        return [self.find(queue.description.name) for queue in self._sim.nodes[0].entities.queues()]
+
+    def topics(self) -> list[Any]:
+        return [self.find(topic.description.name) for topic in self._sim.nodes[0].entities.topics()]
+
+    def count(self, path: str, now: Millis, reply: Reply[Any]) -> None:
+        self._sim.nodes[0].fronts.count(path, now, reply)
+        self._sim.carry()
+
+    def create_queue(self, number: int, description: Any, now: Millis, reply: Reply[Any]) -> None:
+        self._sim.everywhere(
+            lambda node, elsewhere, done: node.entities.create_queue(number, description, now, done, elsewhere),
+            reply,
+            lambda: self.find(description.name),
+        )
+
+    def create_topic(self, number: int, description: Any, now: Millis, reply: Reply[Any]) -> None:
+        self._sim.everywhere(
+            lambda node, elsewhere, done: node.entities.create_topic(number, description, now, done, elsewhere),
+            reply,
+            lambda: self.find(description.name),
+        )
+
+    def create_subscription(
+        self, number: int, description: Any, rules: Sequence[Any], now: Millis, reply: Reply[Any]
+    ) -> None:
+        self._sim.everywhere(
+            lambda node, elsewhere, done: node.entities.create_subscription(
+                number, description, rules, now, done, elsewhere
+            ),
+            reply,
+            lambda: self.subscription(description.topic, description.name),
+        )
+
+    def update(self, description: Any, now: Millis, reply: Reply[None]) -> None:
+        self._sim.everywhere(
+            lambda node, elsewhere, done: node.entities.update(description, now, done, elsewhere), reply
+        )
+        self._sim.carry()
+
+    def delete(self, path: str, now: Millis, reply: Reply[None]) -> None:
+        self._sim.everywhere(lambda node, elsewhere, done: node.entities.delete(path, now, done, elsewhere), reply)
+
+    def delete_subscription(self, topic: str, name: str, now: Millis, reply: Reply[None]) -> None:
+        self._sim.everywhere(
+            lambda node, elsewhere, done: node.entities.delete_subscription(topic, name, now, done, elsewhere), reply
+        )
+
+    def add_rule(self, topic: str, subscription: str, rule: Any) -> None:
+        for node in self._sim.nodes:
+            node.entities.add_rule(topic, subscription, rule)
+
+    def remove_rule(self, topic: str, subscription: str, name: str) -> None:
+        for node in self._sim.nodes:
+            node.entities.remove_rule(topic, subscription, name)
+
+    def idle(self, now: Millis) -> list[Any]:
+        """Of what all nodes find idle."""
+        found = [node.entities.idle(now) for node in self._sim.nodes]
+        return [each for each in found[0] if all(each in others for others in found[1:])]
