@@ -21,6 +21,7 @@ from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import StoredMessage
 from twinbus.store.reads import BacklogShares, Share
 
+FEW = QueueCounts(1, 2, 3, 4, is_limited=True, is_unknown=False)
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 TEXTS = st.text(max_size=20)
 PLAIN = st.recursive(
@@ -79,7 +80,7 @@ def test_plain_values_come_back_as_they_were(value: object) -> None:
         PreviewRepair(Repair(1, 2, numbers=[1, 2], filter=SqlFilter("a = 1", (("p", Int(3)),))), 5),
         Abandon({"a": Int(1), "b": Long(2), "c": Symbol("x"), "d": UUID(int=5), "e": Timestamp(7)}),
         DeadLetter(Symbol("why"), None, {"list": [Int(1), "x"], "described": Described(Symbol("d"), 5)}),
-        Holdings(*[QueueCounts(1, 2, 3, 4, is_limited=True, is_unknown=False)] * 4, 99),
+        Holdings(FEW, FEW, FEW, FEW, 99),
         BacklogShares({None: Share(1, 2), "q": Share(3, 4)}, None),
         TakenMessage(StoredMessage(1, b"c", 2, 3, MessageState.DEFERRED), b"t" * 16, 5),
     ],
@@ -106,7 +107,7 @@ def test_garbage_is_no_column(data: bytes) -> None:
     for read in (read_messages, read_taken):
         try:
             reader = ColumnReader(data)
-            read(reader)  # type: ignore[operator]
+            read(reader)
             reader.end()
         except LineBroken:
             pass
