@@ -47,6 +47,7 @@ class FrontReceiver:
         self._is_planning = False
         self._is_planned_again = False
         self._turn = 0
+        self._now: Millis = 0
 
     @property
     def misses_a_part(self) -> bool:
@@ -98,10 +99,12 @@ class FrontReceiver:
     def delivered(self, share: Share, taken: list[TakenMessage]) -> None:
         share.outstanding -= len(taken)
         tell(self.receiver.deliver, taken)
+        if share.is_ready and not share.outstanding and not self._is_draining:
+            self._plan(self._now)
 
     def told_ready(self, share: Share, now: Millis) -> None:
         share.is_ready = True
-        if not self._is_draining:
+        if not share.outstanding and not self._is_draining:
             self._plan(now)
 
     def returned(self, share: Share, unused: int, now: Millis) -> None:
@@ -150,9 +153,13 @@ class FrontReceiver:
         turn = self._turn % len(self.shares)
         shares = [share for share in self.shares[turn:] + self.shares[:turn] if share.is_attached]
         credit = max(0, self.receiver.credit)
+        self._now = now
         if self.is_over or not (credit or any(share.is_ready for share in shares)):
             return
-        ready, outstanding = [share.is_ready for share in shares], [share.outstanding for share in shares]
+        # What a part says is out of date if there is demand that it has not used: that is on its way to it. But it may also have
+        # used it all for messages that are being removed, so it counts once those have come.
+        ready = [share.is_ready and not share.outstanding for share in shares]
+        outstanding = [share.outstanding for share in shares]
         given, recalled = plan_demand(credit, len(shares), ready, outstanding)
         if credit:
             self._turn += 1  # where credit is scarce, the parts take turns
