@@ -132,6 +132,7 @@ def test_a_store_that_was_lost_and_is_back_in_between_has_nothing_of_the_batch(
     assert ids_in(sim, first) == []
 
 
+@pytest.mark.one_node("over several nodes the next fragment may be another one of the same node")
 def test_a_batch_without_a_key_goes_to_another_fragment_where_its_store_is_lost(sim: Simulation) -> None:
     topic = sim.topic(TopicDescription("t", enable_partitioning=True))
     (first, *_) = subscriptions(sim)

@@ -110,6 +110,7 @@ def test_an_empty_queue_has_no_shares() -> None:
     assert shares.by_destination == {"orders": Share(1, 10)}
 
 
+@pytest.mark.one_node("a claim begins with the fragments of one node")
 def test_heads_tell_where_every_fragment_begins_and_ends() -> None:
     sim = Simulation(4)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))

@@ -114,6 +114,7 @@ def test_a_long_burst_is_split_into_runs(sim: Simulation, queue: QueueEntity) ->
 
 
 @pytest.mark.rule("A4.1")
+@pytest.mark.one_node("over several nodes the next fragment may be another one of the same node")
 def test_a_message_without_a_key_passes_by_a_fragment_that_is_unhealthy(sim: Simulation, queue: QueueEntity) -> None:
     sim.lose_store(0)
     sim.lose_store(1)

