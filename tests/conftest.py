@@ -79,7 +79,7 @@ def fresh_namespace() -> str:
 
 # Queues and topics over several nodes
 
-OVER_FRONTS = ("tests/broker/", "tests/contract_a/", "tests/simulation/")
+OVER_FRONTS = ("tests/broker/", "tests/contract_a/")
 OVER_FRONTS_ALWAYS = (
     "tests/contract_a/test_rules.py",
     "tests/broker/test_bulk.py",
