@@ -74,6 +74,15 @@ def frame(performative: Composite, payload: bytes = b"") -> bytes:
     return encode_frame(0, encode_composite(performative) + payload)
 
 
+async def connected(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    sock = socket.socket()
+    # What the system keeps for a client that does not read would take the tests seconds to fill.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, (HOST, port))
+    return await asyncio.open_connection(sock=sock, limit=1_024)
+
+
 class Attacker:
     """Says frames without waiting for answers, and reads when it is asked to."""
 
@@ -83,12 +92,7 @@ class Attacker:
 
     @classmethod
     async def connect(cls, server: NamespaceServer, credentials: SaslCredentials = STRANGER) -> "Attacker":
-        sock = socket.socket()
-        # What the system keeps for a client that does not read would take the tests seconds to fill.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, (HOST, server.amqp_port))
-        attacker = cls(*await asyncio.open_connection(sock=sock))
+        attacker = cls(*await connected(server.amqp_port))
         init = Init(mechanism=credentials.mechanism, initial_response=credentials.initial_response)
         attacker.say(SASL_HEADER, encode_frame(0, encode_composite(init), SASL_FRAME), AMQP_HEADER)
         attacker.say(frame(Open(container_id="attacker", hostname="localhost")))
@@ -409,7 +413,7 @@ async def test_an_http_client_that_does_not_read_its_answers_is_cut(
 ) -> None:
     monkeypatch.setattr(cased_headers, "UNREAD_WAIT_S", 0.1)
     async with serving(tmp_path) as server:
-        _, writer = await asyncio.open_connection(HOST, server.http_port, limit=1_024)
+        _, writer = await connected(server.http_port)
         before = server.admission.socket_count
         async with asyncio.timeout(WAIT_S):
             while server.admission.socket_count >= before:
