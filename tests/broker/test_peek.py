@@ -10,7 +10,7 @@ from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.operations import peek as peek_operations
 from twinbus.broker.outcomes import Defer
 from twinbus.errors import ArgumentError, FragmentUnavailable
-from twinbus.model.descriptions import QueueDescription
+from twinbus.model.descriptions import QueueDescription, SqlFilter
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import StoredMessage
 from twinbus.store.reads import ANY_STATE
@@ -182,6 +182,29 @@ def test_only_the_states_asked_for_are_shown(sim: Simulation, queue: QueueEntity
     assert sim.ask(queue.main, Claim(2)).value == [1, 2]
     assert numbers(asked(sim, queue, 1, 10, states=(MessageState.DEFERRED,)).value) == [1, 2]
     assert numbers(asked(sim, queue, 1, 4, states=(MessageState.ACTIVE,)).value) == [3, 4]
+
+
+def filtered(sim: Simulation, queue: QueueEntity, first: int, last: int, count_max: int, sql: str) -> RangePage:
+    return sim.ask(queue.main, PeekRange(first, last, count_max, ANY_STATE, SqlFilter(sql))).value
+
+
+def test_a_filter_leaves_out_what_does_not_match(sim: Simulation, queue: QueueEntity) -> None:
+    assert numbers(filtered(sim, queue, 1, 10, 1_000, "sys.MessageId IN ('2', '5')")) == [3, 6]
+    assert filtered(sim, queue, 1, 10, 1_000, "colour = 'red'") == RangePage([], None)
+
+
+def test_a_filter_that_finds_nothing_ends_its_page_and_says_where_to_go_on(
+    sim: Simulation, queue: QueueEntity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a request over millions of messages would be answered when nobody waits for it any more."""
+    monkeypatch.setattr(peek_operations, "SCANS_MAX", 3)
+    assert filtered(sim, queue, 1, 10, 2, "sys.MessageId = '9'") == RangePage([], 7)
+    assert numbers(filtered(sim, queue, 7, 10, 2, "sys.MessageId = '9'")) == [10]
+
+
+def test_a_filter_that_is_none_is_refused(sim: Simulation, queue: QueueEntity) -> None:
+    answer = sim.ask(queue.main, PeekRange(1, 10, 5, ANY_STATE, SqlFilter("sys.MessageId =")))
+    assert isinstance(answer.error, ArgumentError)
 
 
 @pytest.mark.one_node("it asks with a time of its own, and a node reads its clock")

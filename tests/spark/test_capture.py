@@ -27,6 +27,7 @@ class Captures:
         self, spark: "SparkSession", entities: Entities, lake: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         self._spark, self._entities, self._lake, self._capsys = spark, entities, lake, capsys
+        self.report = lake.parent / "report.html"
 
     def run(self, *words: str, code: int = 0) -> dict[str, dict[str, Any]]:
         broker = self._entities.broker
@@ -54,7 +55,8 @@ def test_each_message_is_captured_once_and_left_where_it_is(captures: Captures, 
     queue, other = entities.queue(enable_partitioning=True), entities.queue()
     entities.send(queue, bodies(0, 700))
     entities.send(other, bodies(0, 5))
-    first = captures.run(queue, other, "--batch-messages", "400")
+    first = captures.run(queue, other, "--batch-messages", "400", "--report", str(captures.report))
+    assert "<b>705</b><span>messages</span>" in captures.report.read_text()
     assert (first[queue]["state"], first[queue]["messages"], first[queue]["batches"]) == ("done", 700, 2)
     assert first[other]["messages"] == 5
     assert first[other]["complete"] == [{"fragment": 0, "up_to": 5, "last": 5}]

@@ -15,7 +15,7 @@ from twinbus.pipeline.java import choose_java
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "spark-connect-and-pipelines.md"
 COUNT = 200
-RUN_S_MAX = 600
+RUN_S_MAX = 1_200
 
 pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.timeout(2 * RUN_S_MAX)]
 

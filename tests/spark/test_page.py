@@ -59,7 +59,7 @@ def test_the_examples_of_the_page_run(
     exec(compile(program.replace('"captured"', repr(lake)), str(PAGE), "exec"), names)
     spark.streams.removeListener(names["listener"])
     assert set(names["prices"].values()) < {0.5, 1.5, 2.5, 3.5, 4.5, 5.5}
-    assert len(names["prices"]) == 4
+    assert len(names["prices"]) == names["new_ones"] == 4
     assert "|BadPrice" in capsys.readouterr().out
     assert len(entities.broker.take_all("invoices")) == 4
     assert entities.broker.count("orders") == 4  # two that are dead, and two that were mended

@@ -74,6 +74,8 @@ class PeekRange(Command[RangePage]):
     last: int
     count_max: int  # message_limits.RANGE_COUNT_MAX at most
     states: Collection[MessageState] = ANY_STATE
+    filter: SqlFilter | None = None
+    """Others are left out, and so is what it fails on. A page may then be empty although more follows."""
 
 
 # Taking by number (operations/by_number.py)

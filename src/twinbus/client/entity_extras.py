@@ -139,10 +139,12 @@ class EntityExtras:
         *,
         states: Sequence[MessageState] = (),
         with_bodies: bool = True,
+        condition: str | None = None,
     ) -> RangePage:
         """Messages of one fragment with these numbers, both included, in large pages; none are locked.
 
-        `states` selects messages; all if empty.
+        `states` selects messages; all if empty. `condition` is a SQL filter; with one, a page may be empty although more
+        follows.
         """
         body: dict[str, Value] = {
             **_range(first, last),
@@ -151,6 +153,8 @@ class EntityExtras:
         }
         if states:
             body["states"] = Array([state.name.lower() for state in states])
+        if condition is not None:
+            body["filter"] = condition
         answer = await self._request(wire_names.PEEK_RANGE, body)
         messages = [ReceivedMessage(found["message"]) for found in answer.get("messages", ())]
         return RangePage(messages, _following(answer))

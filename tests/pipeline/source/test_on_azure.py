@@ -1,6 +1,7 @@
 """docs/how-to/spark-on-azure.md: every option against a namespace that refuses what Azure would refuse."""
 
 import re
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ VALUES = {
     "failOnDataLoss": "true",
     "adoptDeferred": "true",
     "visibilityLag": "0s",
+    "filter": "sys.Label = 'new'",
 }
 
 
@@ -128,3 +130,17 @@ def test_dead_letters_are_read_like_a_queue(azure: Bus) -> None:
         receiver.close()
     reader = azure.batch(path, subQueue="deadLetter")
     assert {row["deadLetterReason"] for row in rows(reader, reader.partitions())} == {"Tired"}
+
+
+def test_several_queues_and_a_subscription_are_read_like_a_queue(azure: Bus) -> None:
+    paths, topic = [azure.queue(), azure.queue()], f"t-{uuid.uuid4().hex[:8]}"
+    azure.namespace.create_topic(topic, "all")
+    for path in (*paths, topic):
+        azure.send(path, names(3, prefix=path))
+    reader = azure.batch(queues=",".join(paths))
+    found = [row["body"].decode() for row in rows(reader, reader.partitions())]
+    assert sorted(found) == sorted([name for path in paths for name in names(3, prefix=path)])
+    for mode in Mode:
+        query = Query(lambda mode=mode: azure.stream("", topic=topic, subscription="all", mode=mode.value))  # type: ignore[misc]
+        query.run()
+        assert sorted(query.kept) == names(3, prefix=topic)

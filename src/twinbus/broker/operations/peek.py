@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 
 from twinbus.broker.commands import Peek, PeekMerged, PeekRange, RangePage
 from twinbus.broker.fragment.fragment import Fragment
@@ -10,14 +11,19 @@ from twinbus.broker.fragment.hops import without_hops
 from twinbus.broker.operations.asked_queue import AskedQueue
 from twinbus.broker.operations.steps import Steps, read_each, read_one
 from twinbus.clock import Millis
-from twinbus.errors import ArgumentError, FragmentUnavailable
+from twinbus.errors import ArgumentError, FilterError, FragmentUnavailable
 from twinbus.model.message_limits import PEEK_COUNT_MAX, RANGE_COUNT_MAX
+from twinbus.model.rules.compiled import compile_test
+from twinbus.model.rules.evaluation import Test
+from twinbus.model.rules.view import FilterView
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.changes import StoredMessage
 from twinbus.store.reads import FirstUnexpired, Rows, Scan, Unexpired, unexpired
 
 PEEK_BYTES_MAX = 256 * 1024
 RANGE_BYTES_MAX = 1024 * 1024
+SCANS_MAX = 20
+"""Reads of one request whose filter finds nothing: an answer without messages is better than none in time."""
 
 
 def peek(queue: AskedQueue, command: Peek, now: Millis) -> Steps[Rows]:
@@ -104,15 +110,26 @@ def peek_range(queue: AskedQueue, command: PeekRange, now: Millis) -> Steps[Rang
             "A range has to be within one fragment of the entity, and its last number not below its first."
         )
     fragment, count_max = queue.fragments[index], min(command.count_max, RANGE_COUNT_MAX)
-    while True:
+    test = None if command.filter is None else compile_test(command.filter)
+    for _ in range(SCANS_MAX) if test is not None else count():
         scan = Scan(fragment.key, first - 1, count_max, RANGE_BYTES_MAX, command.states)
         rows = yield from read_one(fragment, scan)
         first = rows[-1].sequence_number + 1 if rows else last + 1
         shown = _hide_hops(unexpired([row for row in rows if row.sequence_number <= last], now))
+        if test is not None:
+            shown = [row for row in shown if _matches(test, row)]
         if first > last:
             return RangePage(shown, None)
         if shown:
             return RangePage(shown, first)
+    return RangePage([], first)
+
+
+def _matches(test: Test, row: StoredMessage) -> bool:
+    try:
+        return bool(test(FilterView(row.content, row.sequence_number, row.enqueued_at)))
+    except FilterError:
+        return False
 
 
 def _hide_hops(rows: Rows) -> Rows:

@@ -1,5 +1,6 @@
 """`twinbus pipeline capture`: messages of entities to Parquet."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,10 +14,18 @@ from rich.live import Live
 from twinbus.cli.command import Call, command
 from twinbus.cli.failures import CommandFailed
 from twinbus.cli.output import Output, rich_table
-from twinbus.cli.pipeline.spark_job import MasterOption, SettingsOption, spark_job, stop_by_signal
+from twinbus.cli.pipeline.spark_job import (
+    MasterOption,
+    ReportOption,
+    SettingsOption,
+    check_report,
+    spark_job,
+    stop_by_signal,
+)
 from twinbus.errors import ArgumentError
 from twinbus.model.durations import parse_duration
 from twinbus.pipeline.masters import CONNECT_SCHEME
+from twinbus.pipeline.run_report import RunLog
 from twinbus.pipeline.session import require_spark
 
 if TYPE_CHECKING:
@@ -63,6 +72,7 @@ def capture(
     batch_messages: Annotated[
         int, typer.Option("--batch-messages", min=1, help="At most this many messages per entity and batch.")
     ] = 100_000,
+    report: ReportOption = None,
     master: MasterOption = None,
     conf: SettingsOption = None,
 ) -> None:
@@ -82,6 +92,7 @@ def capture(
     from twinbus.pipeline.captured_entities import chosen_entities
     from twinbus.pipeline.newcomers import Newcomers
 
+    check_report(report)
     chosen = chosen_entities(entities, lambda: _all_paths(call))
     settings = CaptureSettings(
         lake=lake,
@@ -93,13 +104,22 @@ def capture(
         raise ArgumentError("A capture writes its batches in the driver. Give a master, not a Connect server.")
     with spark_job("capture", master, conf) as spark:
         captures = [Capture(spark, entity, settings) for entity in chosen]
-        with stop_by_signal() as stop, _shown(captures, call.output) as show:
+        log = RunLog(time.monotonic)
+        with stop_by_signal() as stop, _shown(captures, call.output) as show_table:
+
+            def show() -> None:
+                for each in captures:
+                    log.note(each.tally.entity, each.tally.messages, each.tally.behind)
+                show_table()
+
             if available_now:
                 run_captures(captures, stop, show, AT_ONCE_DEFAULT)
             else:
                 matching = partial(chosen_entities, entities, lambda: _all_paths(call), is_each_matched=False)
                 newcomers = Newcomers(captures, matching, lambda path: Capture(spark, path, settings))
                 run_captures(captures, stop, show, newcomers=newcomers)
+    if report is not None:
+        report.write_text(log.html("Capture", COLUMNS, _records(captures, as_json=False)), encoding="utf-8")
     _print_result(captures, call.output)
     if available_now and any(each.tally.state is CaptureState.STOPPED for each in captures):
         # A capture without end is meant to be stopped; this one was to be complete.

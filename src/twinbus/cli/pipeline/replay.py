@@ -1,24 +1,35 @@
 """`twinbus pipeline replay`: captured messages and dead letters back to entities."""
 
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from twinbus.cli.command import Call, command
 from twinbus.cli.failures import CommandFailed
 from twinbus.cli.output import Output
-from twinbus.cli.pipeline.spark_job import MasterOption, SettingsOption, spark_job, stop_by_signal
+from twinbus.cli.pipeline.spark_job import (
+    MasterOption,
+    ReportOption,
+    SettingsOption,
+    check_report,
+    spark_job,
+    stop_by_signal,
+)
 from twinbus.errors import ArgumentError
 from twinbus.pipeline.connection_options import CONNECTION_STRING, ConnectionOptions, OptionError
 from twinbus.pipeline.replay.message_ids import OPTION as MESSAGE_IDS_OPTION
 from twinbus.pipeline.replay.message_ids import MessageIds, dropping_destinations, renamed_dead_letters
+from twinbus.pipeline.replay.replay_tally import COLUMNS
+from twinbus.pipeline.run_report import RunLog
 from twinbus.pipeline.session import choose_master, require_spark
 
 if TYPE_CHECKING:
@@ -77,6 +88,7 @@ def replay(
     sample: Annotated[
         int, typer.Option("--sample", min=0, max=1_000, help="With --dry-run: show this many messages.")
     ] = SAMPLE_COUNT_DEFAULT,
+    report: ReportOption = None,
     master: MasterOption = None,
     conf: SettingsOption = None,
 ) -> None:
@@ -88,6 +100,7 @@ def replay(
     from twinbus.pipeline.replay.destinations import destinations_of
     from twinbus.pipeline.stop_request import StopRequest
 
+    check_report(report)
     if (lake is None) != dead_letters:
         raise ArgumentError("Choose what to replay: --lake FOLDER, or --dead-letters and entities.")
     paths = _dead_letter_paths(call, entities or ()) if dead_letters else list(entities or ())
@@ -99,9 +112,9 @@ def replay(
             return
         stop = StopRequest(Path(folder) / "stop" if is_local else None)
         if lake is None:
-            _move_dead_letters(spark, call, chosen, destinations_of(paths, to), message_ids, stop, rate)
+            _move_dead_letters(spark, call, chosen, destinations_of(paths, to), message_ids, stop, rate, report)
         else:
-            _send_captured(spark, call, chosen, to, message_ids, stop, rate)
+            _send_captured(spark, call, chosen, to, message_ids, stop, rate, report)
 
 
 def _dead_letter_paths(call: Call, entities: Sequence[str]) -> list[str]:
@@ -156,6 +169,7 @@ def _move_dead_letters(
     message_ids: MessageIds,
     stop: "StopRequest",
     rate: float | None,
+    report: Path | None,
 ) -> None:
     from twinbus.pipeline.replay.dead_letter_job import DeadLetterReplay
 
@@ -163,7 +177,7 @@ def _move_dead_letters(
     renamed = renamed_dead_letters(destinations.values(), message_ids, _detects(call))
     connection = ConnectionOptions.from_options({CONNECTION_STRING: call.connection_string})
     job = DeadLetterReplay(spark, connection, stop, rate)
-    with _reported(job, stop, call.output):
+    with _reported(job, stop, call.output, report):
         job.run(chosen, destinations, renamed)
 
 
@@ -175,6 +189,7 @@ def _send_captured(
     message_ids: MessageIds,
     stop: "StopRequest",
     rate: float | None,
+    report: Path | None,
 ) -> None:
     from twinbus.pipeline.replay.destinations import destinations_of
     from twinbus.pipeline.replay.lake_job import LakeReplay, entities_in, hours_of
@@ -190,7 +205,7 @@ def _send_captured(
         )
     is_renaming = message_ids is MessageIds.NEW
     job = LakeReplay(spark, {CONNECTION_STRING: call.connection_string}, stop, rate, is_renaming)
-    with _reported(job, stop, call.output):
+    with _reported(job, stop, call.output, report):
         job.run(chosen, hours, destinations)
 
 
@@ -212,12 +227,17 @@ def _show_plan(chosen: "DataFrame", to: str | None, sample: int, output: Output)
 
 
 @contextmanager
-def _reported(job: "Job", stop: "StopRequest", output: Output) -> Iterator[None]:
+def _reported(job: "Job", stop: "StopRequest", output: Output, report: Path | None) -> Iterator[None]:
     """While the job runs it shows its progress and can be stopped; however it ends, it prints what it did."""
+    log = RunLog(time.monotonic)
     try:
         with stop_by_signal(stop.ask), _shown(job, output):
+            job.show = partial(_note, job, log, job.show)
             yield
     finally:
+        if report is not None:
+            _note(job, log, lambda: None)
+            report.write_text(log.html("Replay", COLUMNS, [each.record() for each in job.tallies]), encoding="utf-8")
         _print_result(job, output)
     refused = sum(each.refused for each in job.tallies)
     if refused:
@@ -227,25 +247,39 @@ def _reported(job: "Job", stop: "StopRequest", output: Output) -> Iterator[None]
         raise typer.Abort
 
 
+def _note(job: "Job", log: RunLog, show: Callable[[], None]) -> None:
+    for each in job.tallies:
+        log.note(each.entity, each.chosen - each.left, each.left)
+    show()
+
+
 @contextmanager
 def _shown(job: "Job", output: Output) -> Iterator[None]:
     """On a terminal, a bar for all messages; it moves with each round."""
     if output.as_json or not output.console.is_terminal:
         yield
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=output.console, transient=True) as progress:
-        bar = progress.add_task("replay", total=None)
+        bar = progress.add_task("replay", total=None, rate="")
 
         def show() -> None:
             total = sum(each.chosen for each in job.tallies)
-            progress.update(bar, total=total, completed=total - sum(each.left for each in job.tallies))
+            done = total - sum(each.left for each in job.tallies)
+            elapsed_s = progress.tasks[bar].elapsed or 0.0
+            rate = f"{done / elapsed_s:,.0f}/s" if elapsed_s else ""
+            progress.update(bar, total=total, completed=done, rate=rate)
 
         job.show = show
         yield
 
 
 def _print_result(job: "Job", output: Output) -> None:
-    from twinbus.pipeline.replay.replay_tally import COLUMNS
-
     output.table(COLUMNS, [each.record() for each in job.tallies])

@@ -37,6 +37,9 @@ SettingsOption = Annotated[
     list[str] | None,
     typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting, such as spark.driver.memory=4g; repeatable."),
 ]
+ReportOption = Annotated[
+    Path | None, typer.Option("--report", metavar="FILE", help="Write a page with plots of the run to one HTML file.")
+]
 
 INTERRUPTED_TEXT = "twinbus: interrupted. What was finished before stays finished."
 
@@ -78,6 +81,12 @@ def _session(name: str, master: str | None, settings: Sequence[str] | None) -> "
     finally:
         if is_ours:
             session.stop()
+
+
+def check_report(file: Path | None) -> None:
+    """Before hours of work whose page would have no place. Raises ArgumentError."""
+    if file is not None and (file.is_dir() or not file.parent.is_dir()):
+        raise ArgumentError(f"--report {file}: not a file in a folder that exists.")
 
 
 @contextmanager

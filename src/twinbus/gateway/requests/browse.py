@@ -31,7 +31,7 @@ from twinbus.gateway.requests.call import NO_MESSAGES, Call
 from twinbus.model import wire_names
 from twinbus.model.content import annotation, with_annotations
 from twinbus.model.delivery import encode_delivery
-from twinbus.model.descriptions import FRAGMENT_COUNT
+from twinbus.model.descriptions import FRAGMENT_COUNT, SqlFilter
 from twinbus.model.message_limits import PEEK_COUNT_MAX, RANGE_COUNT_MAX, TIMES_COUNT_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import StoredMessage
@@ -119,14 +119,16 @@ def peek_range_of_fragment(call: Call) -> None:
     encode = encode_without_body if arguments.is_set("omit-message-body") else encode_peeked
 
     def body(page: RangePage) -> Response:
-        if not page.rows:
+        if not page.rows and page.next_number is None:
             return NO_MESSAGES
         fields: dict[str, Value] = {"messages": [{"message": encode(row)} for row in page.rows]}
         if page.next_number is not None:
             fields["next-sequence-number"] = Long(page.next_number)
         return Response.ok(fields)
 
-    queue.ask(PeekRange(first, last, count, states), call.now, call.answer(body))
+    condition = arguments.optional_text("filter")
+    wanted = None if condition is None else SqlFilter(condition)
+    queue.ask(PeekRange(first, last, count, states, wanted), call.now, call.answer(body))
 
 
 def states_of(arguments: Arguments, default: Collection[MessageState]) -> Collection[MessageState]:

@@ -42,9 +42,19 @@ class EntityAccess(Protocol):
         ...
 
     async def page(
-        self, first: int, end: int, count_max: int, states: Sequence[MessageState], *, with_bodies: bool
+        self,
+        first: int,
+        end: int,
+        count_max: int,
+        states: Sequence[MessageState],
+        *,
+        with_bodies: bool,
+        condition: str | None = None,
     ) -> RangePage:
-        """Messages of one fragment with numbers from `first` to below `end`. May be empty although more follows."""
+        """Messages of one fragment with numbers from `first` to below `end`. May be empty although more follows.
+
+        `condition` is a SQL filter, for a twinbus namespace alone.
+        """
         ...
 
     async def times(self, numbers: Sequence[int]) -> list[tuple[int, Millis] | None]:

@@ -20,6 +20,7 @@ MIN_PARTITIONS, MAX_PARTITIONS = "minPartitions", "maxPartitions"
 FRAGMENTS, PREFETCH_COUNT, MIN_POLL_INTERVAL = "fragments", "prefetchCount", "minPollInterval"
 INCLUDE_BODY, INCLUDE_STATES = "includeBody", "includeStates"
 FAIL_ON_DATA_LOSS, ADOPT_DEFERRED, VISIBILITY_LAG = "failOnDataLoss", "adoptDeferred", "visibilityLag"
+FILTER = "filter"
 
 MAX_PARTITIONS_DEFAULT = 16
 PREFETCH_COUNT_DEFAULT = 1_000
@@ -112,5 +113,12 @@ SOURCE_OPTIONS = (
         "0s",
         BOTH,
         "Do not read messages younger than this yet. Not for `consume`, nor for dead letters.",
+    ),
+    SourceOption(
+        FILTER,
+        "",
+        BOTH,
+        "A SQL filter as rules of subscriptions have, `sys.Label = 'new' AND quantity > 3`: the namespace sends only messages that "
+        "match. Needs a twinbus namespace. Not for `consume`.",
     ),
 )

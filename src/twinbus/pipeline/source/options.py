@@ -12,6 +12,7 @@ from typing import Any
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.model.paths import check_entity_path, check_subscription_name, dead_letter_path, subscription_path
+from twinbus.model.rules.parser import parse_filter
 from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.connection_options import CONNECTION_OPTIONS, ConnectionOptions, OptionError
 from twinbus.pipeline.source import option_table as names
@@ -30,6 +31,7 @@ _BROWSE_ONLY = (
     names.INCLUDE_STATES,
     names.FAIL_ON_DATA_LOSS,
     names.VISIBILITY_LAG,
+    names.FILTER,
 )
 
 
@@ -78,6 +80,8 @@ class SourceOptions:
     fails_on_data_loss: bool = False
     adopt_deferred: AdoptDeferred = AdoptDeferred.FALSE
     visibility_lag_s: float = 0.0
+    condition: str | None = None
+    """A SQL filter that the namespace applies."""
 
     @classmethod
     def from_options(cls, options: Mapping[str, str], used_by: str = BOTH) -> "SourceOptions":
@@ -193,7 +197,7 @@ def _paths(known: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dead_letter_path(path) if below is SubQueue.DEAD_LETTER else path for path in paths)
 
 
-def _check(name: str, check: Callable[..., None], *values: str) -> None:
+def _check(name: str, check: Callable[..., object], *values: str) -> None:
     try:
         check(*values)
     except ArgumentError as wrong:
@@ -223,6 +227,11 @@ def _fragments(name: str, text: str) -> frozenset[int] | None:
     return frozenset(whole_number(name, item, 0, FRAGMENT_MAX) for item in items(name, text))
 
 
+def _condition(name: str, text: str) -> str:
+    _check(name, parse_filter, text)
+    return text
+
+
 def _states(name: str, text: str) -> tuple[MessageState, ...]:
     found = items(name, text)
     known = {state.name.lower(): state for state in MessageState}
@@ -247,5 +256,6 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     names.FAIL_ON_DATA_LOSS: ("fails_on_data_loss", truth),
     names.ADOPT_DEFERRED: ("adopt_deferred", lambda name, text: choice(name, text, AdoptDeferred)),
     names.VISIBILITY_LAG: ("visibility_lag_s", seconds),
+    names.FILTER: ("condition", _condition),
 }
 """By option: the field it is for, and how its text is read."""

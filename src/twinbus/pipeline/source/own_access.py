@@ -44,9 +44,18 @@ class OwnAccess:
         ]
 
     async def page(
-        self, first: int, end: int, count_max: int, states: Sequence[MessageState], *, with_bodies: bool
+        self,
+        first: int,
+        end: int,
+        count_max: int,
+        states: Sequence[MessageState],
+        *,
+        with_bodies: bool,
+        condition: str | None = None,
     ) -> RangePage:
-        return await self._extras.peek_range(first, end - 1, count_max, states=states, with_bodies=with_bodies)
+        return await self._extras.peek_range(
+            first, end - 1, count_max, states=states, with_bodies=with_bodies, condition=condition
+        )
 
     async def times(self, numbers: Sequence[int]) -> list[tuple[int, Millis] | None]:
         return await self._extras.enqueued_times(numbers)

@@ -37,6 +37,7 @@ class SliceReader:
         # Whatever is claimed is deferred, and everything that is claimed is read.
         self._states = (MessageState.DEFERRED,) if options.mode is Mode.CONSUME else options.states
         self._oldest = options.oldest
+        self._condition = options.condition
         self._has_bodies = options.has_bodies and BODY in names
 
     def pages(self, part: Slice) -> Iterator[list[ReceivedMessage]]:
@@ -81,7 +82,9 @@ class SliceReader:
         return self._entity.call(lambda access: self._page(access, first, end))
 
     async def _page(self, access: EntityAccess, first: int, end: int) -> RangePage:
-        return await access.page(first, end, self._page_count, self._states, with_bodies=self._has_bodies)
+        return await access.page(
+            first, end, self._page_count, self._states, with_bodies=self._has_bodies, condition=self._condition
+        )
 
 
 def _span(ranges: Sequence[Range]) -> tuple[int, int, RangeSet | None]:

@@ -94,7 +94,14 @@ class PlainAccess:
         return last + 1
 
     async def page(
-        self, first: int, end: int, count_max: int, states: Sequence[MessageState], *, with_bodies: bool
+        self,
+        first: int,
+        end: int,
+        count_max: int,
+        states: Sequence[MessageState],
+        *,
+        with_bodies: bool,
+        condition: str | None = None,
     ) -> RangePage:
         found = await self._entity.peek(min(count_max, PEEK_COUNT_MAX), from_number=first)
         inside = [message for message in found if first <= _number(message) < end]

@@ -16,7 +16,7 @@ from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.source.entity_access import ALL_STATES, EntityAccess, Head
 from twinbus.pipeline.source.live_entity import SourceFailed, SourceUnavailable
 from twinbus.pipeline.source.offsets import Positions
-from twinbus.pipeline.source.option_table import FAIL_ON_DATA_LOSS, FRAGMENTS, STARTING_OFFSETS
+from twinbus.pipeline.source.option_table import FAIL_ON_DATA_LOSS, FILTER, FRAGMENTS, STARTING_OFFSETS
 from twinbus.pipeline.source.options import Edge, Mode, SourceOptions, Start
 
 log = logging.getLogger(__name__)
@@ -135,6 +135,8 @@ async def preflight(access: EntityAccess, options: SourceOptions) -> None:
         await access.check_claims()
     if access.is_own:
         return
+    if options.condition is not None:
+        raise NotAllowed(f"{FILTER} needs a twinbus namespace: this one sends every message. Use where().")
     if options.fails_on_data_loss:
         raise NotAllowed(f"{FAIL_ON_DATA_LOSS} needs a twinbus namespace: this one does not report lost messages.")
     if options.mode is Mode.CONSUME and options.fragments is not None:
