@@ -404,6 +404,13 @@ def test_run_on_postgresql(walk: Walk) -> None:
     )
 
 
+def test_use_all_cores(walk: Walk) -> None:
+    walk.page(
+        "docs/how-to/use-all-cores.md",
+        leaving={"twinbus serve shop --processes 4": "runs until it is stopped; tests/server/nodes serves this way"},
+    )
+
+
 def test_settle_and_retry(walk: Walk, start: Start) -> None:
     served = start()
     walk.run("twinbus queue create orders --sessions")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.interop.foreign_suite import SuiteUnavailable, build_folder, start_anew, taking_orders
 from tests.interop.results import Feature, Recorder
-from tests.interop.running_server import RunningServer
+from tests.interop.running_server import RunningProcesses, RunningServer
 
 SCRIPTS = Path(__file__).parent / "js"
 NODE_MAJOR_MIN = 20
@@ -74,7 +74,13 @@ class TestRun:
     __test__ = False  # not a test, though it is called one
 
     def __init__(
-        self, script: str, transport: str, server: RunningServer, packages: Path, results: Path, clock_url: str = ""
+        self,
+        script: str,
+        transport: str,
+        server: RunningServer | RunningProcesses,
+        packages: Path,
+        results: Path,
+        clock_url: str = "",
     ) -> None:
         self._script = script
         self._transport = transport

@@ -12,11 +12,13 @@ from azure.servicebus import ServiceBusClient
 
 from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
 from twinbus.clock import Millis, SystemClock
+from twinbus.definitions.wanted_entities import WantedEntities
 from twinbus.gateway.trusted_issuer import TrustedIssuer
 from twinbus.model.descriptions import FRAGMENT_COUNT, QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import read_message
 from twinbus.model.partition_key import candidates
 from twinbus.server.namespace import NamespaceServer, new_message_id
+from twinbus.server.nodes.supervisor import Supervisor
 from twinbus.server.server_settings import ServerSettings
 from twinbus.server.stores.pool import StorePool
 from twinbus.server.tracing import OpenTelemetrySpans
@@ -24,6 +26,7 @@ from twinbus.server.tracing import OpenTelemetrySpans
 T = TypeVar("T")
 
 WAIT_S = 20.0
+PROCESSES_WAIT_S = 120.0
 
 
 class ShiftedClock:
@@ -134,6 +137,28 @@ class RunningServer:
         for subscription in subscriptions:
             self.run(self.server.control.create_subscription(SubscriptionDescription(name, subscription)))
         return name
+
+
+class RunningProcesses:
+    """The same for clients, served by several processes, which have the time of the machine."""
+
+    def __init__(self, data_folder: Path, count: int) -> None:
+        settings = ServerSettings("interop", data_folder, amqp_port=0, http_port=0, tls_port=0)
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="supervisor", daemon=True)
+        self._thread.start()
+        self.server = Supervisor(settings, count, WantedEntities())
+        asyncio.run_coroutine_threadsafe(self.server.start(), self._loop).result(PROCESSES_WAIT_S)
+
+    @property
+    def connection_string(self) -> str:
+        return self.server.connection_string
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self.server.stop(), self._loop).result(PROCESSES_WAIT_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(WAIT_S)
+        self._loop.close()
 
 
 def wait_until(is_done: Callable[[], bool]) -> None:

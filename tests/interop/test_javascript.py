@@ -19,7 +19,7 @@ from tests.interop.javascript import (
     sdk_version,
 )
 from tests.interop.results import Recorder
-from tests.interop.running_server import RunningServer
+from tests.interop.running_server import RunningProcesses, RunningServer
 
 TRANSPORTS = ("tcp", "tls", "wss")
 SCRIPTS = (
@@ -66,6 +66,23 @@ def test_the_sdk_gets_what_it_expects_over_every_transport(
     tls_server: RunningServer, packages: Path, script: str, recorder: Recorder, tmp_path: Path
 ) -> None:
     runs = [TestRun(script, transport, tls_server, packages, tmp_path) for transport in TRANSPORTS]
+    failures = ends_of(runs, recorder)
+    assert not failures, "\n".join(failures)
+
+
+@pytest.fixture(scope="module")
+def processes(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProcesses]:
+    running = RunningProcesses(tmp_path_factory.mktemp("data"), 2)
+    yield running
+    running.stop()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_sdk_cannot_tell_how_many_processes_serve_the_namespace(
+    processes: RunningProcesses, packages: Path, script: str, recorder: Recorder, tmp_path: Path
+) -> None:
+    runs = [TestRun(script, transport, processes, packages, tmp_path) for transport in TRANSPORTS]
     failures = ends_of(runs, recorder)
     assert not failures, "\n".join(failures)
 

@@ -31,7 +31,7 @@ from twinbus.management.catalog import Catalog, Entry, path_of
 from twinbus.management.forward_targets import check_forwarding
 from twinbus.management.peers import NO_PEERS, Peers
 from twinbus.management.quotas import check_room_for_entity, check_room_for_rule, check_room_for_subscription
-from twinbus.management.runtime import Placed, Runtime
+from twinbus.management.runtime import Counting, Placed, Runtime
 from twinbus.management.validation import DEFAULT_RULE_NAME, check_description, check_rule, check_update
 from twinbus.management.waiting import Turns, answer_of
 from twinbus.model.descriptions import (
@@ -56,9 +56,18 @@ WAIT_FOR_FRAGMENTS_S = 60.0
 
 
 class ControlPlane:
-    def __init__(self, catalog: Catalog, runtime: Runtime, clock: Clock, peers: Peers = NO_PEERS) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        runtime: Runtime,
+        clock: Clock,
+        peers: Peers = NO_PEERS,
+        counting: Counting | None = None,
+    ) -> None:
+        """`counting` counts entities of which other processes have a part."""
         self.catalog = catalog
         self.peers = peers
+        self.counting = counting or runtime
         self.runtime = runtime
         self.clock = clock
         self._turns = Turns(WAIT_FOR_TURN_S)

@@ -19,8 +19,12 @@ class Placed(Protocol):
     def first_store(self) -> int: ...
 
 
-class Runtime(Protocol):
+class Counting(Protocol):
     def count(self, path: str, now: Millis, reply: Reply[Holdings]) -> None: ...
+
+
+class Runtime(Counting, Protocol):
+    """Of this process; what others have of an entity, they change themselves."""
 
     def create_queue(
         self,

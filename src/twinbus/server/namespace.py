@@ -28,7 +28,9 @@ import uvloop
 from twinbus.amqp.connection import Connection, Role
 from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.amqp.reassembly import SharedReassembly
+from twinbus.broker.directory import Directory
 from twinbus.broker.entity.entities import Entities
+from twinbus.broker.transaction import OwnTransaction
 from twinbus.clock import Clock, SystemClock
 from twinbus.errors import ArgumentError, StoreTaken, StoreUnavailable
 from twinbus.gateway.connection_gateway import ConnectionGateway
@@ -81,6 +83,7 @@ from twinbus.store.store_limits import StoreLimits
 if TYPE_CHECKING:
     import ssl
 
+    from twinbus.cluster.fronts import Fronts
     from twinbus.gateway.web_tokens import WebTokens
     from twinbus.management.catalog_postgres import PostgresCatalog
     from twinbus.server.nodes.membership import Membership
@@ -136,6 +139,7 @@ class NamespaceServer:
         self.refusals = RefusalLog()
         self.admission = Admission(settings.shared_limits, self.connections, self.refusals, socket_count_max())
         self._closers: list[Callable[[], None]] = []
+        self._fronts: Fronts | None = None
         self.on_new_root_key: Callable[[], None] = lambda: None
         """Called, in a thread of its own, when `connection_string` has changed."""
 
@@ -166,10 +170,11 @@ class NamespaceServer:
         for store in self.stores.stores:
             store.process = self.owner.address if self.owner is not None else this_process()
         self.entities = Entities(self.stores.brokers)
+        if membership is not None:
+            self._fronts = membership.fronts(self.entities, self.clock)
         restore(self.catalog, self.entities, self.clock.now())
-        self.control = ControlPlane(
-            self.catalog, self.entities, self.clock, NO_PEERS if membership is None else membership.peers
-        )
+        peers = NO_PEERS if membership is None else membership.peers
+        self.control = ControlPlane(self.catalog, self.entities, self.clock, peers, self._directory)
         self._start_metering()
         self._closers.append(self.stores.abandon)
         await self.stores.start()
@@ -180,6 +185,8 @@ class NamespaceServer:
             ticking.append(self.metering)
         if membership is not None:
             ticking += [membership.presence(self.admission), membership.mesh]
+        if self._fronts is not None:
+            ticking.append(self._fronts)
         self._beat = Beat(loop, self.clock, ticking, lambda: self.connections)
         self._beat.start()
         self._closers.append(self._beat.stop)
@@ -338,13 +345,19 @@ class NamespaceServer:
         settings = ConnectionSettings(container_id=self.settings.name)
         return ConnectionGateway(Connection(Role.SERVER, settings, now, self.reassembly), self._view(), now, wake)
 
+    @property
+    def _directory(self) -> Directory:
+        """What gateways see: of what other nodes have a part, a front."""
+        return self.entities if self._fronts is None else self._fronts
+
     def _view(self) -> NamespaceView:
         return NamespaceView(
-            entities=self.entities,
+            entities=self._directory,
             control=self.control,
             rules=self.catalog,
             traffic=self.traffic,
             new_id=new_message_id,
+            new_transaction=OwnTransaction if self._fronts is None else self._fronts.new_transaction,
             must_wait=self.stores.pressure.must_wait,
             hold_back=self.stores.pressure.hold_back,
             light_sent=self.stores.pressure.light_sent,

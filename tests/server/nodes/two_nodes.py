@@ -1,10 +1,10 @@
-"""A namespace that two processes serve, started and stopped by a test."""
+"""A namespace that several processes serve, started and stopped by a test."""
 
 import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from twinbus.server.server_settings import ServerSettings
 
 T = TypeVar("T")
 
-WAIT_S = 60.0
+WAIT_S = 150.0
 
 
 class TwoNodes:
@@ -46,16 +46,25 @@ class TwoNodes:
     def kill(self, node: int) -> None:
         os.kill(self.supervisor.process_ids[node], signal.SIGKILL)
 
+    async def until_healthy(self) -> None:
+        async with asyncio.timeout(WAIT_S):
+            while (await self.ask("GET", "/health"))["status"] != "healthy":
+                await asyncio.sleep(0.05)
+
     async def until(self, is_so: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_S):
             while not is_so():
                 await asyncio.sleep(0.01)
 
 
+def two_nodes(folder: Path, *queues: str, **settings: Any) -> AbstractAsyncContextManager[TwoNodes]:
+    return several_nodes(2, folder, *queues, **settings)
+
+
 @asynccontextmanager
-async def two_nodes(folder: Path, *queues: str, **settings: Any) -> AsyncIterator[TwoNodes]:
+async def several_nodes(count: int, folder: Path, *queues: str, **settings: Any) -> AsyncIterator[TwoNodes]:
     wanted = ServerSettings("test", folder, amqp_port=0, http_port=0, store_count=4, **settings)
-    supervisor = Supervisor(wanted, 2, read_wanted(queues, None))
+    supervisor = Supervisor(wanted, count, read_wanted(queues, None))
     await supervisor.start()
     try:
         yield TwoNodes(supervisor)

@@ -22,6 +22,7 @@ from twinbus.server.server_settings import (
     AMQP_PORT_DEFAULT,
     HTTP_PORT_DEFAULT,
     LOOPBACK,
+    PROCESSES_MAX,
     STORE_COUNT_DEFAULT,
     STORE_COUNT_MAX,
     LogFormat,
@@ -39,6 +40,15 @@ QueueOption = Annotated[
 EntitiesOption = Annotated[
     Path | None,
     typer.Option("--entities", metavar="FILE", help="TOML or JSON file of entities and rules to create if missing."),
+]
+ProcessesOption = Annotated[
+    int,
+    typer.Option(
+        "--processes",
+        min=1,
+        max=PROCESSES_MAX,
+        help="Processes that share the messaging stores, for machines with more than two cores.",
+    ),
 ]
 StoresOption = Annotated[
     int, typer.Option("--stores", min=1, max=STORE_COUNT_MAX, help="Messaging stores; fixed at the first start.")
@@ -115,6 +125,7 @@ def serve(
     also_listen: AlsoListenOption = "",
     stores: StoresOption = STORE_COUNT_DEFAULT,
     store: StoreOption = None,
+    processes: ProcessesOption = 1,
     queue: QueueOption = None,
     entities: EntitiesOption = None,
     tls: TlsOption = False,
@@ -158,8 +169,10 @@ def serve(
     from twinbus.server.host_names import reachable_host
     from twinbus.server.namespace import NamespaceServer, new_key
     from twinbus.server.namespace import serve as serve_namespace
+    from twinbus.server.nodes.supervisor import Supervisor, serve_in_processes
 
     _check_key(key)
+    _check_processes(processes, stores, is_in_database=bool(store))
     wanted = read_wanted(queue or (), entities)
     extra_ports = read_extra_ports(also_listen)
     # A port for TLS among these is enough: no other one is opened that nobody asked for.
@@ -194,7 +207,7 @@ def serve(
     async def prepare(server: NamespaceServer) -> None:
         await create_entities(server.control, wanted, new_key)
 
-    def running_now(server: NamespaceServer) -> RunningNamespace:
+    def running_now(server: NamespaceServer | Supervisor) -> RunningNamespace:
         return RunningNamespace(
             name,
             os.getpid(),
@@ -208,14 +221,17 @@ def serve(
             list(map(str, extra_ports)),
         )
 
-    def ready(server: NamespaceServer) -> None:
+    def ready(server: NamespaceServer | Supervisor) -> None:
         server.on_new_root_key = lambda: announce(folder, running_now(server))
         running = running_now(server)
         announce(folder, running)
         _print_ready(Output(as_json=as_json), running)
 
     try:
-        serve_namespace(settings, ready, prepare)
+        if processes > 1:
+            serve_in_processes(settings, processes, wanted, ready)
+        else:
+            serve_namespace(settings, ready, prepare)
     finally:
         withdraw(folder)
 
@@ -299,6 +315,15 @@ def up(
     # A key is not given as an option, which other users of the machine could see.
     secrets = {} if key is None else {KEY_VARIABLE: key}
     run_two(data, options, Output(as_json=as_json), ports, portal_port if portal else None, secrets)
+
+
+def _check_processes(count: int, store_count: int, *, is_in_database: bool) -> None:
+    if count > 1 and is_in_database:
+        raise ArgumentError("Stores in PostgreSQL are served by one process. Omit --processes, or --store.")
+    if count > store_count:
+        raise ArgumentError(
+            f"{count} processes cannot share {store_count} messaging stores: each needs one. Use --processes {store_count}."
+        )
 
 
 def _check_key(key: str | None) -> None:

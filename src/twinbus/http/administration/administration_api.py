@@ -91,7 +91,7 @@ class AdministrationApi:
         version = read_api_version(request.query_params.get("api-version"))
         view = View(version, self._host(request))
         response = await self._perform(
-            request, resource, Presenter(self._catalog, self._control.runtime, self._control.clock, view)
+            request, resource, Presenter(self._catalog, self._control.counting, self._control.clock, view)
         )
         who = who_of_agent(request.headers.get("user-agent", ""))
         self._meter.record(management_operation(resource, who, self._control.clock.now()))

@@ -13,7 +13,7 @@ from twinbus.http.atom.xml_writer import leaf
 from twinbus.management.catalog import Catalog, Entry, NamespaceInfo, path_of
 from twinbus.management.counts import NOTHING, EntityCounts, counts_of, topic_counts
 from twinbus.management.quotas import count_filters
-from twinbus.management.runtime import Runtime
+from twinbus.management.runtime import Counting
 from twinbus.management.waiting import answer_of
 from twinbus.model.descriptions import (
     EntityDescription,
@@ -33,7 +33,7 @@ SERVICE_HOST = re.compile(r"([a-z0-9-]+)\.servicebus\.", re.ASCII | re.IGNORECAS
 @dataclass(frozen=True, slots=True)
 class Presenter:
     catalog: Catalog
-    runtime: Runtime
+    counting: Counting
     clock: Clock
     view: View
 
@@ -77,7 +77,7 @@ class Presenter:
     async def _held(self, path: str) -> Holdings | None:
         late = OperationTimeout(f"The messages of '{path}' could not be counted in time. Try again later.")
         try:
-            return await answer_of(lambda reply: self.runtime.count(path, self.clock.now(), reply), COUNT_WAIT_S, late)
+            return await answer_of(lambda reply: self.counting.count(path, self.clock.now(), reply), COUNT_WAIT_S, late)
         except EntityNotFound:
             return None
 

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from twinbus.clock import Millis, SystemClock
+from twinbus.broker.entity.entities import Entities
+from twinbus.clock import Clock, Millis, SystemClock
+from twinbus.cluster.fronts import Fronts
 from twinbus.cluster.line import Topics
 from twinbus.cluster.line_frames import Hello
 from twinbus.errors import FragmentUnavailable, MessagingError
@@ -121,10 +123,17 @@ class Membership:
         self.peers = LeashPeers(leash, seat)
         self.others = LeashOthers(leash, seat)
         self.connection_count = AmqpCount(counts, seat.index)
-        self.topics = Topics()
+        self._topics = Topics()
         hello = Hello(seat.index, seat.count, seat.settings.name)
-        self.mesh = Mesh(hello, self.topics, SystemClock(), lambda peer: leash.say({"line": peer}))
+        self.mesh = Mesh(hello, self._topics, SystemClock(), lambda peer: leash.say({"line": peer}))
         self._counts = counts
+
+    def fronts(self, entities: Entities, clock: Clock) -> Fronts:
+        """What gateways of this node see of entities of which other nodes have a part. From now on there are lines to those."""
+        owners = [owner_of(store, self.seat.count) for store in range(self.seat.settings.store_count)]
+        fronts = Fronts(entities, self.seat.index, owners, clock, self._topics)
+        self.mesh.open()
+        return fronts
 
     def presence(self, admission: Admission) -> Presence:
         return Presence(self._counts, self.seat.index, admission)

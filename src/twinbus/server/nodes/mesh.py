@@ -31,6 +31,11 @@ class Mesh:
         self._missing = missing
         self._sockets: dict[int, LineSocket] = {}
         self._is_closed = False
+        self._opened = asyncio.Event()
+
+    def open(self) -> None:
+        """Somebody listens to what comes on the lines: before that there are none."""
+        self._opened.set()
 
     @property
     def lines(self) -> dict[int, Line]:
@@ -39,6 +44,7 @@ class Mesh:
 
     async def connect(self, peer: int, sock: socket.socket) -> None:
         """A line to this node; it takes the place of one that was there."""
+        await self._opened.wait()
         before = self._sockets.pop(peer, None)
         if before is not None:
             before.line.end("another line takes its place", self._clock.now())

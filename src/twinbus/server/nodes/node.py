@@ -5,6 +5,7 @@ the supervisor is gone.
 """
 
 import asyncio
+import os
 import pickle
 import signal
 import socket
@@ -23,6 +24,7 @@ from twinbus.server.nodes.seat import Seat
 from twinbus.server.nodes.shared_counts import SharedCounts
 from twinbus.server.nodes.switchboard import Words
 from twinbus.server.process_setup import set_up_process
+from twinbus.server.tracing import spans_of
 
 PREPARE = "prepare"
 """The supervisor's question: create the entities that are wanted."""
@@ -35,7 +37,8 @@ async def run(seat: Seat, leash_socket: socket.socket, arrivals: socket.socket, 
     answers = Answers(leash)
     membership = Membership(seat, leash, SharedCounts(counts, seat.count), lock)
     await loop.create_unix_connection(lambda: leash, sock=leash_socket)
-    server = NamespaceServer(seat.settings, has_store_process=True, membership=membership)
+    spans = spans_of(seat.settings.name, os.environ)
+    server = NamespaceServer(seat.settings, has_store_process=True, spans=spans, membership=membership)
 
     def new_root_key() -> None:
         loop.call_soon_threadsafe(leash.say, {"root_key": True})
@@ -69,11 +72,16 @@ async def run(seat: Seat, leash_socket: socket.socket, arrivals: socket.socket, 
         line.close()
         membership.mesh.close()
         await server.stop()
+    if spans is not None:
+        await asyncio.to_thread(spans.close)
     await leash.close()
 
 
 def main(arguments: Sequence[str]) -> None:
-    seat: Seat = pickle.load(sys.stdin.buffer)
+    told = sys.stdin.buffer.read()
+    if not told:
+        return  # it was in reserve, and is not needed any more
+    seat: Seat = pickle.loads(told)
     leash, arrivals, counts, lock = map(int, arguments)
     # Ctrl-C is for the supervisor, which stops its nodes in good order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

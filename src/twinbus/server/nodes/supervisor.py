@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import uvloop
 
@@ -59,6 +59,22 @@ SETTLED_S = 10.0
 """A node that has lived for this long is started again at once; one that ends sooner after a pause that grows."""
 PAUSE_S_MAX = 10.0
 KILL_WAIT_S = 5.0
+RESERVE_PAUSE_S = 3.0
+"""After a node was replaced: it comes first."""
+
+
+class _Hired(NamedTuple):
+    """A process that waits to be told which node it is."""
+
+    process: "subprocess.Popen[bytes]"
+    leash: socket.socket
+    arrivals: socket.socket
+
+    def dismiss(self) -> None:
+        """Without a seat it ends by itself."""
+        for each in (self.process.stdin, self.leash, self.arrivals):
+            if each is not None:
+                each.close()
 
 
 @dataclass(slots=True)
@@ -82,6 +98,7 @@ class Supervisor:
         self._count = count
         self._wanted = wanted
         self._nodes: dict[int, _Node] = {}
+        self._reserve: _Hired | None = None
         self._pauses: dict[int, float] = {}
         self._closers: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -148,13 +165,15 @@ class Supervisor:
         self._closers.append(lambda: os.close(self._memory))
         self._counts = SharedCounts(self._memory, self._count)
         self._closers.append(self._counts.close)
-        self._reception = Reception(ports.doors, self._counts)
+        self.doors = ports.doors
+        self._reception = Reception(self.doors, self._counts)
         self._closers.append(self._reception.close)
         await asyncio.gather(*map(self._begin, range(self._count)))
         await self._until_ready()
         await self._ask_first_node(PREPARE)
         self._reception.open()
         self._is_started = True
+        self._keep_reserve()
         self._spawn_task(self._watch())
         fields = {"namespace": settings.name, "processes": self._count, "amqp": self.amqp_port, "http": self.http_port}
         log.info("serving", extra={"fields": fields})
@@ -184,6 +203,9 @@ class Supervisor:
             task.cancel()
         if hasattr(self, "_reception"):
             self._reception.close()
+        if self._reserve is not None:
+            self._reserve.dismiss()
+            await asyncio.to_thread(_wait_for, self._reserve.process)
         living = [node for node in self._nodes.values() if not node.is_over]
         for node in living:
             node.leash.say({"stop": True})
@@ -197,9 +219,8 @@ class Supervisor:
 
     # Nodes
 
-    async def _begin(self, index: int) -> None:
-        """Start the process of a node."""
-        loop = asyncio.get_running_loop()
+    def _hire(self) -> _Hired:
+        """Raises InternalError if the system starts no more processes."""
         (leash, their_leash), (arrivals, their_arrivals) = socket.socketpair(), socket.socketpair()
         try:
             given = [each.fileno() for each in (their_leash, their_arrivals)] + [self._memory, self._folder.lock]
@@ -217,6 +238,22 @@ class Supervisor:
         finally:
             their_leash.close()
             their_arrivals.close()
+        return _Hired(process, leash, arrivals)
+
+    def _keep_reserve(self) -> None:
+        """Most of a process's start is reading its program: one that has done so waits to replace a node."""
+        if self._reserve is None and not self._is_stopping:
+            with suppress(InternalError):
+                self._reserve = self._hire()
+
+    async def _begin(self, index: int) -> None:
+        """A process becomes the node of this number."""
+        loop = asyncio.get_running_loop()
+        reserve, self._reserve = self._reserve, None
+        if reserve is not None and reserve.process.poll() is not None:
+            reserve.dismiss()
+            reserve = None
+        process, leash, arrivals = reserve or self._hire()
         end = LeashEnd()
         node = _Node(index, process, end, arrivals, loop.time())
         end.told, end.lost = (lambda words: self._told(node, words)), (lambda: self._ended(node))
@@ -231,6 +268,8 @@ class Supervisor:
         settings = replace(self.settings, shared_access_key=None)
         seat = Seat(settings, index, self._count, self._numbers, self._wanted)
         await asyncio.to_thread(_write_seat, process, seat)
+        if self._is_started:
+            loop.call_later(RESERVE_PAUSE_S, self._keep_reserve)
 
     def _introduce(self, one: int, other: int) -> None:
         ends = socket.socketpair()
