@@ -4,6 +4,12 @@ import os
 from pathlib import Path
 
 
+def own_seconds(pid: int) -> float:
+    """Of this process alone, as long as it lives."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return sum(int(field) for field in fields[11:13]) / os.sysconf("SC_CLK_TCK")
+
+
 def processor_seconds(pid: int) -> float | None:
     """Includes children that have ended. None if there is no such process, or no /proc."""
     try:

@@ -1,0 +1,112 @@
+"""What a second process brings, and what four and eight would: `python -m bench.cores [--rounds 3] [--processes 1,2] [--seconds 3]`.
+
+Namespaces with each number of processes are served in turns, and load is put on both kinds of queue: sending (1 KiB, 4 connections,
+1,000 in flight), draining over 4 connections, and 4 senders beside 4 receivers. Rates need a machine with nothing else to do; the processor time of every process, for each
+message, does not. From that follows the rate on a machine with enough cores: nodes alike share the work, so N of them decide
+
+    N / (d + r * (N - 1) / N) messages a second
+
+where d is what one process needs for a message, and r what it costs if the message lies at another node: both are measured, with
+one process and with two. The store processes are the next limit, then the disk.
+"""
+
+import argparse
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.processor_time import own_seconds
+from bench.scenarios import Scenario
+from bench.targets import Target, own_targets
+
+SCALED_TO = (2, 4, 8)
+
+
+def cases(seconds: float) -> list[Scenario]:
+    return [
+        Scenario("send 4", "send", {"size": 1024, "window": 1000, "connections": 4, "seconds": seconds}, "rate", True),
+        Scenario("drain 4", "drain", {"size": 1024, "credit": 1000, "connections": 4}, "rate", True),
+        Scenario(
+            "4 x 4",
+            "both",
+            {"size": 1024, "window": 100, "credit": 100, "connections": 4, "seconds": seconds},
+            "rate",
+            True,
+        ),
+    ]
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def processes_of(pid: int, count: int) -> dict[str, int]:
+    """The processes of a namespace by what they do."""
+    found = {} if count == 1 else {"supervisor": pid}
+    for number, node in enumerate([pid] if count == 1 else sorted(children_of(pid))):
+        found[f"decides {number}"], found[f"stores {number}"] = node, children_of(node)[0]
+    return found
+
+
+def measure(target: Target, scenario: Scenario, count: int) -> tuple[float, dict[str, float]]:
+    """The rate, and microseconds a message of every process."""
+    assert target.pid is not None
+    options = dict(scenario.options)
+    if scenario.mode == "drain":
+        options["count"] = target.load("send", {"size": 1024, "window": 1000, "connections": 4, "seconds": 2})["sent"]
+    processes = processes_of(target.pid, count)
+    before = {name: own_seconds(pid) for name, pid in processes.items()}
+    result = target.load(scenario.mode, options)
+    used = {name: own_seconds(pid) - before[name] for name, pid in processes.items()}
+    messages = result.get("received", result.get("sent", 0)) or 1
+    if scenario.mode == "send":
+        target.load("drain", {"count": result["sent"], "credit": 1000, "connections": 4})
+    return result[scenario.figure], {name: seconds / messages * 1e6 for name, seconds in used.items()}
+
+
+def rounds(number: int, counts: list[int], seconds: float) -> Iterator[tuple[str, int, float, dict[str, float]]]:
+    for _ in range(number):
+        for count in counts:
+            with own_targets(*(["--processes", str(count)] if count > 1 else [])) as targets:
+                for target in targets:
+                    for scenario in cases(seconds):
+                        yield f"{target.name}, {scenario.name}", count, *measure(target, scenario, count)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--processes", default="1,2")
+    parser.add_argument("--seconds", type=float, default=3.0)
+    options = parser.parse_args()
+    counts = [int(each) for each in options.processes.split(",")]
+    found: dict[str, dict[int, list[tuple[float, dict[str, float]]]]] = defaultdict(lambda: defaultdict(list))
+    for name, count, rate, used in rounds(options.rounds, counts, options.seconds):
+        found[name][count].append((rate, used))
+        shown = ", ".join(f"{process} {cost:.1f}" for process, cost in used.items())
+        print(f"{name}, {count}: {rate:,.0f}/s; us a message: {shown}", flush=True)
+    print()
+    for name, by_count in found.items():
+        print(f"{name}: {_summary(by_count)}")
+
+
+def _summary(by_count: dict[int, list[tuple[float, dict[str, float]]]]) -> str:
+    rates = {count: statistics.median(rate for rate, _ in results) for count, results in by_count.items()}
+    decide = {
+        count: statistics.median(_sum_of(used, "decides") for _, used in results) for count, results in by_count.items()
+    }
+    parts = [f"{count} {rates[count]:,.0f}/s, {decide[count]:.1f} us decide" for count in rates]
+    if 1 in rates and 2 in rates:
+        relay = max(0.0, 2 * (decide[2] - decide[1]))
+        scaled = (f"{n} x {n * decide[1] / (decide[1] + relay * (n - 1) / n):.2f}" for n in SCALED_TO)
+        parts += [f"measured x {rates[2] / rates[1]:.2f}", f"another node costs {relay:.1f} us", *scaled]
+    return "; ".join(parts)
+
+
+def _sum_of(used: dict[str, float], what: str) -> float:
+    return sum(cost for name, cost in used.items() if name.startswith(what))
+
+
+if __name__ == "__main__":
+    main()
