@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from tests.portal.running_portal import RunningPortal, known
+from twinbus.portal.work import moving, repairing
 from twinbus.testing.local_namespace import LocalNamespace
 
 
@@ -19,6 +20,13 @@ def namespace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNamespa
 def portal(namespace: LocalNamespace) -> Iterator[RunningPortal]:
     with RunningPortal([known(namespace)]) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def _quick_repairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repairs begin at once, except where the time before them is what is tested, and do not wait long for more to receive."""
+    monkeypatch.setattr(repairing, "GRACE_S", 0.0)
+    monkeypatch.setattr(moving, "WAIT_S", 1.0)
 
 
 @pytest.fixture

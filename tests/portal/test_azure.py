@@ -16,7 +16,6 @@ from tests.portal.test_dead_letters import dead_letters
 from tests.portal.test_screens import finished, text_of
 from twinbus.cli.app import run
 from twinbus.gateway.requests.handlers import HANDLERS
-from twinbus.portal.work import repairing
 from twinbus.testing.local_namespace import LocalNamespace
 
 OURS = "com.twinbus:"
@@ -90,7 +89,6 @@ def test_a_queue_is_created_filled_and_purged(namespace: LocalNamespace, pages: 
 def test_dead_letters_are_previewed_and_repaired_by_receiving(
     namespace: LocalNamespace, pages: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repairing, "GRACE_S", 1.0)
     path = dead_letters(namespace, "mended", "late", "wrong", "late")
     wanted = {"path": path, "sql": "DeadLetterReason = 'late'", "action": "SET attempt = 1"}
     preview = text_of(pages.get("/ns/contoso/repair", params=wanted))

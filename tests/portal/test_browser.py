@@ -16,7 +16,6 @@ from tests.portal.test_access import key_of
 from twinbus.clock import SystemClock
 from twinbus.portal.screens import ROUTES
 from twinbus.portal.settings import PortalSettings
-from twinbus.portal.work import repairing
 from twinbus.server.tls import development_certificate
 from twinbus.testing.local_namespace import LocalNamespace
 
@@ -215,7 +214,6 @@ def test_live_parts_follow_what_happens(namespace: LocalNamespace, portal: Runni
 def test_dead_letters_are_chosen_previewed_and_repaired(
     namespace: LocalNamespace, portal: RunningPortal, tab: Tab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repairing, "GRACE_S", 1.0)
     from tests.portal.test_dead_letters import dead_letters
 
     path = dead_letters(namespace, "in-browser", "late", "wrong", "late")

@@ -15,11 +15,6 @@ from twinbus.portal.work.moving import Move, moving
 from twinbus.testing.local_namespace import LocalNamespace
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repairing, "GRACE_S", 0.0)
-
-
 def dead_letters(namespace: LocalNamespace, name: str, *reasons: str, **properties: bool) -> str:
     """A queue with one dead letter for each reason. Returns the path of the sub-queue."""
     namespace.create_queue(name, **properties)
