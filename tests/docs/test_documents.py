@@ -103,3 +103,17 @@ def test_the_licence_is_stated_where_people_and_package_indexes_look() -> None:
     assert project["license-files"] == ["LICENSE"]
     assert (ROOT / "LICENSE").read_text().startswith("MIT License\n")
     assert "(LICENSE)" in (ROOT / "README.md").read_text()
+
+
+PROSE_WIDTH_MAX = 130
+HOW_TO = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+OUR_WORDS = re.compile(r"\b(?:lanes?|pinned|began)\b")
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *HOW_TO], ids=lambda page: page.name)
+def test_prose_of_pages_for_users_is_wrapped_and_free_of_our_own_words(page: Path) -> None:
+    text = FENCED.sub("", page.read_text())
+    lines = [line for line in text.splitlines() if not line.startswith(("|", "    ", "!"))]
+    assert [line for line in lines if len(line) > PROSE_WIDTH_MAX] == []
+    assert OUR_WORDS.findall(text) == []
