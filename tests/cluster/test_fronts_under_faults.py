@@ -1,6 +1,5 @@
 """Queues over several nodes while lines break and stores fail, at random: whatever a seed finds it finds again."""
 
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -19,9 +18,9 @@ STEPS = 150
 
 
 @pytest.fixture(params=[2, 4])
-def nodes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def nodes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(Simulation, "node_count", request.param)
-    yield request.param
+    return int(request.param)
 
 
 class Turmoil:
