@@ -58,17 +58,22 @@ def programs() -> Path:
     return there / "bin"
 
 
+def _mount(folder: Path, size_mb: int) -> bool:
+    if os.geteuid() != 0:
+        return False
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "tmpfs", str(folder)]
+    return subprocess.run(mount, check=False, capture_output=True).returncode == 0
+
+
 class PostgresServer:
     """Reached by a socket in its folder, so that no port is needed. Without `syncs` a crash of the machine would lose data."""
 
     def __init__(
         self, *, syncs: bool = False, settings: dict[str, str] | None = None, disk_mb: int | None = None
     ) -> None:
-        """`disk_mb`: on a disk of its own of this size, which only root can make."""
+        """`disk_mb`: on a disk of its own of this size, where that can be made: by root, and not in every container."""
         self.folder = Path(tempfile.mkdtemp(prefix="twinbus-pg-"))
-        self._has_disk = disk_mb is not None
-        if disk_mb is not None:
-            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={disk_mb}m", "tmpfs", str(self.folder)], check=True)
+        self.has_disk = disk_mb is not None and _mount(self.folder, disk_mb)
         self._settings = {**SETTINGS, "fsync": "on" if syncs else "off", **(settings or {})}
         if USER_ID is not None:
             os.chown(self.folder, USER_ID, USER_ID)
@@ -185,7 +190,7 @@ class PostgresServer:
 
     def remove(self) -> None:
         self.kill()
-        if self._has_disk:
+        if self.has_disk:
             subprocess.run(["umount", "-l", str(self.folder)], check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -41,7 +41,7 @@ class World:
         self._processes = [self._start(0), self._start(1)]
 
     def _server(self) -> PostgresServer:
-        return PostgresServer(settings=SETTINGS, disk_mb=DISK_MB if os.geteuid() == 0 else None)
+        return PostgresServer(settings=SETTINGS, disk_mb=DISK_MB)
 
     def _start(self, process: int) -> Served:
         self._starts += 1
@@ -82,7 +82,7 @@ class World:
             self.stop_wal_receiver,
             self.cut_connections,
         ]
-        if os.geteuid() == 0:
+        if self._primary.has_disk:
             faults.append(self.fill_disk)
         fault = self._random.choice(faults)
         self.faults.append(fault.__name__)

@@ -1,10 +1,12 @@
 """A namespace whose messaging stores are in PostgreSQL outlives the process that serves it."""
 
+import json
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.request import urlopen
 
 import psycopg
 import pytest
@@ -62,8 +64,14 @@ def test_a_spare_takes_over_from_an_owner_that_was_killed(
     spare.wait_log("waiting_as_spare")
     send(first, "one", "two", "three")
     owner.kill()
-    second = spare.wait_ready()["connection_string"]
+    said = spare.wait_ready()
+    second = said["connection_string"]
     assert second.split("SharedAccessKey=")[1] == first.split("SharedAccessKey=")[1]
+    with urlopen(f"http://127.0.0.1:{said['http_port']}/ready", timeout=10) as answer:
+        ready = json.load(answer)
+    assert ready["status"] == "ready"
+    assert ready["kept_in"] == {"postgresql, one server": 2}
+    assert ready["owners"] == {f"{socket.gethostname()}, process {said['pid']}": 2}
     assert sorted(receive(second, 3)) == ["one", "three", "two"]
     assert spare.stop() == 0
 
