@@ -1,0 +1,91 @@
+"""Transactions on entities whose fragment is at another node, or at this one."""
+
+import pytest
+
+from twinbus.broker.outcomes import COMPLETE
+from twinbus.errors import NotAllowed, OutcomeUnknown, TransactionUnknown
+from twinbus.model.descriptions import QueueDescription
+from twinbus.testing.cluster_simulation import ClusterSimulation
+from twinbus.testing.messages import make_message
+from twinbus.testing.simulation import Answer, Simulation
+
+
+@pytest.fixture(params=[2, 4])
+def sim(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ClusterSimulation:
+    monkeypatch.setattr(Simulation, "node_count", request.param)
+    made = Simulation(16)
+    assert isinstance(made, ClusterSimulation)
+    return made
+
+
+@pytest.mark.parametrize("key", ["a", "b", "c", "d"])
+def test_what_is_sent_and_completed_together_happens_together(sim: ClusterSimulation, key: str) -> None:
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    sim.send(queue, make_message("first", partition_key=key))
+    (held,) = sim.receiver(queue.main, 1).take()
+    transaction = sim.nodes[0].fronts.new_transaction()
+    sent: Answer[int] = Answer()
+    settled: Answer[None] = Answer()
+    front = sim.nodes[0].fronts.find("q")
+    assert front is not None
+    transaction.send(front, [make_message("second", partition_key=key)], sim.now, sent)
+    transaction.settle(queue.main, [held.lock_token], COMPLETE, sim.now, settled)
+    assert sent.value == held.lock_token[0]
+    assert settled.value is None
+    assert queue.main.counts().active == 1
+    done: Answer[None] = Answer()
+    transaction.commit(sim.now, done)
+    sim.run()
+    assert done.value is None
+    assert sim.receiver(queue.main, 5).ids() == ["second"]
+
+
+@pytest.mark.parametrize("key", ["a", "b", "c", "d"])
+def test_a_rollback_leaves_nothing(sim: ClusterSimulation, key: str) -> None:
+    sim.queue(QueueDescription("q", enable_partitioning=True))
+    front = sim.nodes[0].fronts.find("q")
+    assert front is not None
+    transaction = sim.nodes[0].fronts.new_transaction()
+    sent: Answer[int] = Answer()
+    transaction.send(front, [make_message("m", partition_key=key)], sim.now, sent)
+    assert sent.error is None
+    transaction.rollback()
+    sim.run()
+    assert sim.entities.queue("q").main.counts().active == 0
+
+
+def test_keys_of_several_nodes_are_refused_and_the_rest_can_be_committed(sim: ClusterSimulation) -> None:
+    sim.queue(QueueDescription("q", enable_partitioning=True))
+    front = sim.nodes[0].fronts.find("q")
+    assert front is not None
+    transaction = sim.nodes[0].fronts.new_transaction()
+    answers: list[Answer[int]] = []
+    for key in "abcdefgh":
+        answers.append(Answer())
+        transaction.send(front, [make_message(key, partition_key=key)], sim.now, answers[-1])
+    assert answers[0].error is None
+    assert all(isinstance(answer.error, NotAllowed) for answer in answers[1:])
+    done: Answer[None] = Answer()
+    transaction.commit(sim.now, done)
+    sim.run()
+    assert done.value is None
+    assert sim.entities.queue("q").main.counts().active == 1
+
+
+def test_a_line_that_breaks_rolls_the_transaction_back(sim: ClusterSimulation) -> None:
+    sim.queue(QueueDescription("q", enable_partitioning=True))
+    front = sim.nodes[0].fronts.find("q")
+    assert front is not None
+    for key in "abcdefgh":
+        transaction = sim.nodes[0].fronts.new_transaction()
+        sent: Answer[int] = Answer()
+        transaction.send(front, [make_message(key, partition_key=key)], sim.now, sent)
+        is_here = sim.owners[sent.value] == 0
+        for place in range(len(sim.links)):
+            sim.cut(place)
+        sim.connect()
+        done: Answer[None] = Answer()
+        transaction.commit(sim.now, done)
+        sim.run()
+        assert is_here == (done.error is None)
+        assert is_here or isinstance(done.error, TransactionUnknown | OutcomeUnknown)
