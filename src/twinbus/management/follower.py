@@ -63,6 +63,8 @@ class Follower:
             restore_entity(entry, self._entities, self._clock.now())
             created = self._running(path)
             assert created is not None
+            # It was created just now, and not before this process was started: nobody has used it through this one.
+            created.settings.last_used_at = 0
             await _loaded(created.fragments)
             return
         if running.description != entry.description:
