@@ -1,4 +1,4 @@
-"""What a paired sender costs: stock and paired senders take turns on the same queue, healthy and failed over.
+"""What a paired sender costs: stock and paired senders take turns on the same queue, healthy and failed over; and its memory.
 
 Two namespaces are started for it. Turns are short and rotate, so that what else the machine does falls on all.
 
@@ -6,9 +6,11 @@ Two namespaces are started for it. Turns are short and rotate, so that what else
 """
 
 import argparse
+import gc
 import logging
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +26,7 @@ BODY = b"x" * 1024
 SINGLES_A_TURN = 100
 LISTS_A_TURN = 5
 LIST_LENGTH = 100
+SENDERS = 200
 
 
 class Measured(NamedTuple):
@@ -75,6 +78,19 @@ def compare(name: str, stock: Send, stock_again: Send, paired: Send, turns: int)
         )
 
 
+def memory_of(make: Callable[[], object]) -> float:
+    """Kilobytes of each, before it has a connection."""
+    make()
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    made = [make() for _ in range(SENDERS)]
+    gc.collect()
+    after = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return (after - before) / len(made) / 1024
+
+
 def main() -> None:
     logging.disable(logging.CRITICAL)
     arguments = argparse.ArgumentParser(description=__doc__)
@@ -98,6 +114,13 @@ def main() -> None:
             client.get_queue_sender(path) as paired,
         ):
             stock, again = (primary.client().get_queue_sender(path) for _ in range(2))
+            stock_kb = memory_of(lambda: primary.client().get_queue_sender(path))
+            alone_kb = memory_of(lambda: client.primary.get_queue_sender(path))
+            paired_kb = memory_of(lambda: client.get_queue_sender(path))
+            print(
+                f"memory of a sender: stock {alone_kb:.1f} KB ({stock_kb:.1f} KB with a client of its own), paired "
+                f"{paired_kb:.1f} KB, so {paired_kb - alone_kb:.1f} KB more"
+            )
             compare("healthy", stock.send_messages, again.send_messages, paired.send_messages, turns)
             primary.kill()
             paired.send_messages(ServiceBusMessage(BODY))
