@@ -66,7 +66,7 @@ class FrontWay:
             else:
                 by_node.setdefault(self.ownership.of[index], []).extend(places)
         for node, places in by_node.items():
-            _Run(self, messages, places, origins, [node], reply).attempt(now)
+            _Run(self, messages, sorted(places), origins, [node], reply).attempt(now)
         start = 0
         while start < len(free):
             if not self._turn_left or not self._turn_under_way:
@@ -165,7 +165,7 @@ def nodes_left(nodes: Sequence[int], before: MessagingError | None, error: Messa
     Where a store may have it, the node with that store comes last once more: it has other stores.
     """
     if isinstance(error, OutcomeUnknown):
-        return [] if isinstance(before, OutcomeUnknown) or len(nodes) == 0 else [*nodes[1:], nodes[0]]
+        return [] if isinstance(before, OutcomeUnknown) else [*nodes[1:], nodes[0]]
     return list(nodes[1:])
 
 
@@ -183,7 +183,7 @@ class _Run:
         turn: int | None = None,
         before: dict[int, MessagingError] | None = None,
     ) -> None:
-        """`places`: of the messages that are its own; `before`: why others passed them by."""
+        """`places`: of the messages that are its own, in their order; `before`: why others passed them by."""
         self._way = way
         self._messages = messages
         self._places = places

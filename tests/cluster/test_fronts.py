@@ -1,0 +1,73 @@
+"""What fronts and parts owe each other, one rule at a time."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from twinbus.clock import Millis
+from twinbus.model.descriptions import QueueDescription
+from twinbus.model.partition_key import candidates
+from twinbus.model.wire_names import SEQUENCE_BITS
+from twinbus.testing.cluster_simulation import ClusterSimulation
+from twinbus.testing.messages import make_message
+from twinbus.testing.simulation import EachReply, Simulation
+
+STORES = 4
+KEYS = [str(number) for number in range(100)]
+PARTITIONED = QueueDescription("q", enable_partitioning=True)
+
+
+@pytest.fixture
+def sim(monkeypatch: pytest.MonkeyPatch) -> ClusterSimulation:
+    monkeypatch.setattr(Simulation, "node_count", 2)
+    made = Simulation(STORES)
+    assert isinstance(made, ClusterSimulation)
+    return made
+
+
+class NumberedReply(EachReply):
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: dict[int, int] = {}
+
+    def accepted(self, indexes: Sequence[int], numbers: Sequence[int], now: Millis) -> None:
+        super().accepted(indexes, numbers, now)
+        self.numbers |= zip(indexes, numbers, strict=True)
+
+
+def keys_at(sim: ClusterSimulation, node: int) -> tuple[str, str]:
+    """Of fragments in two stores that this node has."""
+    queue = sim.entities.queue("q")
+    stores = [queue.main.fragments[fragment_of(queue, key)].broker.index for key in KEYS]
+    first, second = {store: key for store, key in zip(stores, KEYS, strict=True) if sim.owners[store] == node}.values()
+    return first, second
+
+
+def fragment_of(queue: Any, key: str) -> int:
+    return candidates(key, len(queue.main.fragments), 0)[0]
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_an_answer_is_for_the_message_that_it_answers_where_keys_of_one_node_alternate(
+    sim: ClusterSimulation, node: int
+) -> None:
+    queue = sim.queue(PARTITIONED)
+    keys = keys_at(sim, node) * 3
+    messages = [make_message(str(place), partition_key=key) for place, key in enumerate(keys)]
+    reply = NumberedReply()
+    queue.send_each(messages, sim.now, reply, [*range(len(messages))])
+    sim.run()
+    expected = {place: fragment_of(queue, key) for place, key in enumerate(keys)}
+    assert {place: number >> SEQUENCE_BITS for place, number in reply.numbers.items()} == expected
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_what_lies_in_a_store_that_has_not_answered_is_not_acknowledged(sim: ClusterSimulation, node: int) -> None:
+    queue = sim.queue(PARTITIONED)
+    keys = keys_at(sim, node) * 3
+    messages = [make_message(str(place), partition_key=key) for place, key in enumerate(keys)]
+    reply = EachReply()
+    queue.send_each(messages, sim.now, reply)
+    sim.ports[queue.main.fragments[fragment_of(queue, keys[0])].broker.index].run()
+    assert reply.good == {0, 2, 4}
