@@ -1,17 +1,21 @@
 """What fronts and parts owe each other, one rule at a time."""
 
 from collections.abc import Sequence
+from gc import collect
+from itertools import count
 from typing import Any
+from weakref import ref
 
 import pytest
 
+from twinbus.broker.outcomes import COMPLETE
 from twinbus.clock import Millis
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.partition_key import candidates
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.testing.cluster_simulation import ClusterSimulation
 from twinbus.testing.messages import make_message
-from twinbus.testing.simulation import EachReply, Simulation
+from twinbus.testing.simulation import Answer, EachReply, SimReceiver, Simulation
 
 STORES = 4
 KEYS = [str(number) for number in range(100)]
@@ -71,3 +75,39 @@ def test_what_lies_in_a_store_that_has_not_answered_is_not_acknowledged(sim: Clu
     queue.send_each(messages, sim.now, reply)
     sim.ports[queue.main.fragments[fragment_of(queue, keys[0])].broker.index].run()
     assert reply.good == {0, 2, 4}
+
+
+def test_numbers_on_a_line_do_not_end_with_32_bits(sim: ClusterSimulation) -> None:
+    for node in sim.nodes:
+        for peer in node.fronts.peers:
+            peer._last = count(2**32)
+    queue = sim.queue(QueueDescription("q"))
+    reply = EachReply()
+    queue.send_each([make_message("a"), make_message("b")], sim.now, reply)
+    sim.run()
+    receiver = SimReceiver(2)
+    queue.main.attach(receiver, sim.now)
+    sim.run()
+    taken = receiver.take()
+    settled = EachReply()
+    queue.main.settle_each([each.lock_token for each in taken], COMPLETE, sim.now, settled)
+    sim.run()
+    queue.main.detach(receiver, sim.now)
+    sim.carry()
+    assert (reply.good, settled.good, queue.main.receiver_count) == ({0, 1}, {0, 1}, 0)
+
+
+def test_of_a_deleted_queue_nothing_is_kept_for_those_who_received_from_it(sim: ClusterSimulation) -> None:
+    queue = sim.queue(QueueDescription("q"))
+    receiver = SimReceiver(1)
+    queue.main.attach(receiver, sim.now)
+    sim.run()
+    part = ref(sim.nodes[1].fronts.part.queue(queue.main.key))
+    sim.entities.delete("q", sim.now, Answer[None]())
+    sim.run()
+    assert receiver.lost is not None
+    queue.main.detach(receiver, sim.now)
+    sim.advance(1_000)
+    del queue
+    collect()
+    assert part() is None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from twinbus.broker.commands import GetSessionState, ReceiveDeferred, SetSessionState
 from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
@@ -79,15 +79,21 @@ class PartReceiver:
     """A receiver at another node. Its credit is the demand of this part."""
 
     def __init__(
-        self, line: Line, number: int, queue: MessageQueue, mode: ReceiveMode, session: SessionLock | None
+        self,
+        line: Line,
+        visitor: "_Visitor",
+        number: int,
+        queue: MessageQueue,
+        mode: ReceiveMode,
+        session: SessionLock | None,
     ) -> None:
         self.credit = 0
         self.mode = mode
         self.session = session
         self.queue = queue
         self.number = number
-        self.is_over = False
         self._line = line
+        self._visitor = visitor
 
     def deliver(self, deliveries: list[TakenMessage]) -> None:
         start = size = 0
@@ -103,7 +109,8 @@ class PartReceiver:
         """It is the front that passes credit on."""
 
     def session_lost(self, error: MessagingError) -> None:
-        self.is_over = True
+        # Its node is told, and does not close what it has lost.
+        self._visitor.receivers.pop(self.number, None)
         self._line.tell(Topic.LOST, values.encode((self.number, encode_error(error))))
 
 
@@ -115,7 +122,7 @@ class _Visitor:
         self.holds: dict[int, tuple[MessageQueue, SessionLock]] = {}
         self.waits: dict[int, tuple[Waiter, Answer]] = {}
         self.transactions: dict[int, OwnTransaction] = {}
-        self.told_queues: set[MessageQueue] = set()
+        self.told_queues: WeakSet[MessageQueue] = WeakSet()
         self.last_hold = count(1)
 
 
@@ -259,7 +266,7 @@ class PartServer:
         try:
             queue = self.queue(key)
             session = None if hold is None else self._held(visitor, hold)
-            receiver = PartReceiver(line, number, queue, mode, session)
+            receiver = PartReceiver(line, visitor, number, queue, mode, session)
             visitor.receivers[number] = receiver
             if not queue.requires_session and queue not in visitor.told_queues:
                 visitor.told_queues.add(queue)
@@ -281,7 +288,7 @@ class PartServer:
     def _demand(self, line: Line, payload: bytes, now: Millis) -> None:
         number, demand = unpack(DEMAND, payload)
         receiver = self._visitor(line).receivers.get(number)
-        if receiver is not None and not receiver.is_over:
+        if receiver is not None:
             receiver.credit += demand
             if not receiver.queue.requires_session:
                 self.left_overs(receiver.queue).rearm(line)
@@ -314,13 +321,12 @@ class PartServer:
         (number,) = unpack(COUNTED, payload)
         visitor = self._visitor(line)
         receiver = visitor.receivers.pop(number, None)
-        if receiver is not None and not receiver.is_over:
+        if receiver is not None:
             self._detach(visitor, receiver, now)
         answer(b"")
 
     def _detach(self, visitor: _Visitor, receiver: PartReceiver, now: Millis) -> None:
         receiver.credit = 0
-        receiver.is_over = True
         receiver.queue.detach(receiver, now)
         if receiver.session is not None:
             for hold, (_, lock) in list(visitor.holds.items()):
@@ -455,9 +461,8 @@ class PartServer:
             self.left_overs(queue).discard(line)
         for waiter, _ in visitor.waits.values():
             waiter.cancel()
-        for receiver in visitor.receivers.values():
-            if not receiver.is_over:
-                self._detach(visitor, receiver, now)
+        while visitor.receivers:
+            self._detach(visitor, visitor.receivers.popitem()[1], now)
         for queue, lock in visitor.holds.values():
             queue.release_session(lock, now)
         for transaction in visitor.transactions.values():

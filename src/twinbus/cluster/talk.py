@@ -15,7 +15,8 @@
     SETTLE_ALL, RENEW, ACCEPT, RELEASE, CANCEL_WAIT, RENEW_SESSION, ASK, CANCEL_SCHEDULED, COUNT, TRANSACT       values
 
 A queue is named by the key of its first fragment, which names the entity by its id: one that was deleted and created again is another
-one. The `run` of a SEND or SETTLE tells its frames from those of others that are under way.
+one. The `run` of a SEND or SETTLE tells its frames from those of others that are under way. Runs, receivers and holds are counted for as long
+as a node lives, so their numbers have 64 bits.
 """
 
 from collections.abc import Sequence
@@ -94,7 +95,7 @@ class Progress(NamedTuple):
     errors: list[tuple[int, MessagingError]]
 
 
-_PROGRESS = Struct("<IIII")
+_PROGRESS = Struct("<QIII")
 
 
 def encode_progress(
@@ -144,7 +145,7 @@ def decode_settle(payload: bytes) -> SettleFrame:
     return SettleFrame(run, key, outcome, hold, tokens)
 
 
-_RECEIVER_ID = Struct("<I")
+_RECEIVER_ID = Struct("<Q")
 
 
 def encode_deliver(receiver: int, taken: Sequence[TakenMessage]) -> bytes:
@@ -161,7 +162,7 @@ def decode_deliver(payload: bytes) -> tuple[int, list[TakenMessage]]:
     return receiver, taken
 
 
-DEMAND = Struct("<II")
-RECALL = Struct("<I?")
-COUNTED = Struct("<I")
+DEMAND = Struct("<QI")
+RECALL = Struct("<Q?")
+COUNTED = Struct("<Q")
 QUEUE = Struct("<qI")
