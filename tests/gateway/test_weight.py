@@ -20,3 +20,9 @@ def test_who_sends_a_little_for_days_is_never_heavy() -> None:
         assert not weight.is_heavy
     weight.add(HEAVY_BYTES + 1, 2_000_000)
     assert weight.is_heavy
+
+
+def test_a_clock_that_is_set_back_makes_nobody_heavy() -> None:
+    weight = Weight(3_600_000)
+    weight.add(1, 0)
+    assert not weight.is_heavy

@@ -15,7 +15,8 @@ class Weight:
         self._seen_at = now
 
     def add(self, size: int, now: Millis) -> None:
-        self._size = max(0, self._size - LIGHT_BYTES_PER_MS * (now - self._seen_at)) + size
+        elapsed = max(0, now - self._seen_at)  # clocks are set back
+        self._size = max(0, self._size - LIGHT_BYTES_PER_MS * elapsed) + size
         self._seen_at = now
 
     @property
