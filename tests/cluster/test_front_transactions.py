@@ -1,10 +1,18 @@
 """Transactions on entities whose fragment is at another node, or at this one."""
 
+from typing import cast
+
 import pytest
 
+from twinbus.amqp.session import Session
 from twinbus.broker.outcomes import COMPLETE
-from twinbus.errors import NotAllowed, OutcomeUnknown, TransactionUnknown
+from twinbus.clock import Millis
+from twinbus.cluster.front_target import FrontQueue
+from twinbus.errors import MessagingError, NotAllowed, OutcomeUnknown, TransactionUnknown
+from twinbus.gateway.nodes.coordinator import Transactions
+from twinbus.gateway.nodes.transaction_homes import TransactionHomes
 from twinbus.model.descriptions import QueueDescription
+from twinbus.model.partition_key import candidates
 from twinbus.testing.cluster_simulation import ClusterSimulation
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation
@@ -89,3 +97,76 @@ def test_a_line_that_breaks_rolls_the_transaction_back(sim: ClusterSimulation) -
         sim.run()
         assert is_here == (done.error is None)
         assert is_here or isinstance(done.error, TransactionUnknown | OutcomeUnknown)
+
+
+@pytest.mark.parametrize("key", ["a", "b", "c", "d"])
+def test_an_operation_that_is_refused_after_the_commit_was_asked_for_can_still_doom_it(
+    sim: ClusterSimulation, key: str
+) -> None:
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    front = sim.nodes[0].fronts.find("q")
+    assert isinstance(front, FrontQueue)
+    transaction = sim.nodes[0].fronts.new_transaction()
+    order: list[str] = []
+
+    def sent(_: int | MessagingError) -> None:
+        order.append("sent")
+
+    def settled(error: MessagingError | None) -> None:
+        order.append("settled")
+        assert error is not None
+        transaction.doom(error)
+
+    def committed(error: MessagingError | None) -> None:
+        order.append("committed" if error is None else "failed")
+
+    transaction.send(front, [make_message("m", partition_key=key)], sim.now, sent)
+    token = bytes([candidates(key, len(queue.main.fragments), 0)[0]]) + bytes(15)
+    transaction.settle(front.main, [token], COMPLETE, sim.now, settled)
+    transaction.commit(sim.now, committed)
+    sim.run()
+    assert order == ["sent", "settled", "failed"]
+    assert queue.main.counts().active == 0
+
+
+@pytest.mark.parametrize("key", ["a", "b", "c", "d"])
+def test_what_is_to_be_done_after_a_commit_is_done_though_the_operation_was_answered_late(
+    sim: ClusterSimulation, key: str
+) -> None:
+    sim.queue(QueueDescription("q", enable_partitioning=True))
+    fronts = sim.nodes[0].fronts
+    front = fronts.find("q")
+    assert front is not None
+    transactions = Transactions(TransactionHomes(fronts), fronts.new_transaction)
+    txn_id = transactions.declare(cast(Session, object()))
+    billed: list[str] = []
+
+    def sent(_: int | MessagingError) -> None:
+        transactions.after_commit(txn_id, lambda: billed.append(key))
+
+    transactions.find(txn_id).send(front, [make_message("m", partition_key=key)], sim.now, sent)
+    done: Answer[None] = Answer()
+    transactions.commit(txn_id, sim.now, done)
+    sim.run()
+    assert (done.value, billed) == (None, [key])
+
+
+@pytest.mark.parametrize("key", ["a", "b", "c", "d"])
+def test_what_is_to_be_done_after_a_rollback_is_done_though_the_operation_was_answered_late(
+    sim: ClusterSimulation, key: str
+) -> None:
+    sim.queue(QueueDescription("q", enable_partitioning=True))
+    fronts = sim.nodes[0].fronts
+    front = fronts.find("q")
+    assert front is not None
+    transactions = Transactions(TransactionHomes(fronts), fronts.new_transaction)
+    txn_id = transactions.declare(cast(Session, object()))
+    given_back: list[Millis] = []
+
+    def sent(_: int | MessagingError) -> None:
+        transactions.after_rollback(txn_id, given_back.append, sim.now)
+
+    transactions.find(txn_id).send(front, [make_message("m", partition_key=key)], sim.now, sent)
+    transactions.rollback(txn_id, sim.now)
+    sim.run()
+    assert given_back == [sim.now]

@@ -1,8 +1,9 @@
 """A transaction of a gateway whose entity has parts at several nodes. It lives at the node that has its fragment.
 
 Which one that is is known with the first operation: everything in a transaction concerns one fragment. Later operations go to the same node,
-which refuses those that belong elsewhere. A line is first in, first out, so the commit comes behind all operations that were asked for
-before it. When the line breaks, the transaction is rolled back; if that happens during the commit, its outcome is unknown.
+which refuses those that belong elsewhere. A commit is asked for when all operations before it are answered: whoever does not wait for
+their answers dooms the transaction with one that is refused. When the line breaks, the transaction is rolled back; if that happens
+during the commit, its outcome is unknown.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import Reply
 from twinbus.broker.source import Source
 from twinbus.broker.target import Target, WayIn
+from twinbus.broker.telling import tell
 from twinbus.broker.transaction import OwnTransaction
 from twinbus.clock import Millis
 from twinbus.cluster.error_values import encode_error
@@ -37,6 +39,8 @@ class FrontTransaction:
         self._number = 0
         self._size_bytes = 0
         self._doom: MessagingError | None = None
+        self._unanswered = 0  # operations at another node
+        self._commit_reply: Reply[None] | None = None  # of a commit that waits for them
 
     @property
     def size_bytes(self) -> int:
@@ -73,7 +77,7 @@ class FrontTransaction:
                 self._size_bytes += sum([len(message.content) for message in messages])
             reply(result)
 
-        self._ask("send", home, target.name, sent, messages)
+        self._operate("send", home, target.name, sent, messages)
 
     def settle(
         self,
@@ -99,7 +103,7 @@ class FrontTransaction:
             self._here().settle(local, tokens, outcome, now, reply, local_home, own)  # type: ignore[arg-type]
             return
         hold = self._peer.hold_number(session)
-        self._ask("settle", home, (queue.key, list(tokens), outcome, hold), reply)
+        self._operate("settle", home, (queue.key, list(tokens), outcome, hold), reply)
 
     def cancel_scheduled(
         self, target: WayIn, numbers: Sequence[int], now: Millis, reply: Reply[None], home: Target | None = None
@@ -117,7 +121,7 @@ class FrontTransaction:
         if node == self._peers.node:
             self._here().cancel_scheduled(local, numbers, now, reply, local_home)  # type: ignore[arg-type]
             return
-        self._ask("cancel", home, (target.name, list(numbers)), reply)
+        self._operate("cancel", home, (target.name, list(numbers)), reply)
 
     def set_session_state(
         self,
@@ -140,7 +144,7 @@ class FrontTransaction:
             self._here().set_session_state(local, session_id, state, now, reply, local_home)  # type: ignore[arg-type]
             return
         self._size_bytes += len(state or b"")
-        self._ask("state", home, (queue.key, session_id, state), reply)
+        self._operate("state", home, (queue.key, session_id, state), reply)
 
     def doom(self, error: MessagingError) -> None:
         if self._own is not None:
@@ -156,7 +160,8 @@ class FrontTransaction:
         elif self._own is not None:
             self._own.commit(now, reply)
         elif self._node is not None:
-            self._ask("commit", None, None, reply)
+            self._commit_reply = reply
+            self._commit_if_answered()
         else:
             reply(None)
 
@@ -199,6 +204,28 @@ class FrontTransaction:
         assert self._own is not None
         return self._own
 
+    def _operate(
+        self,
+        operation: str,
+        home: Target | None,
+        arguments: object,
+        reply: Callable[[Any], None],
+        messages: Sequence[Message] = (),
+    ) -> None:
+        self._unanswered += 1
+
+        def answered(result: Any) -> None:
+            tell(reply, result)
+            self._unanswered -= 1
+            self._commit_if_answered()
+
+        self._ask(operation, home, arguments, answered, messages)
+
+    def _commit_if_answered(self) -> None:
+        if self._commit_reply is not None and not self._unanswered:
+            reply, self._commit_reply = self._commit_reply, None
+            self._ask("commit", None, None, reply)
+
     def _ask(
         self,
         operation: str,
@@ -207,7 +234,7 @@ class FrontTransaction:
         reply: Callable[[Any], None],
         messages: Sequence[Message] = (),
     ) -> None:
-        if self._peer.line is not self._line:
+        if self._peer.line is not self._line or not self._peer.is_open:
             # What was done before is rolled back by now; to go on would commit the rest alone.
             reply(
                 TransactionUnknown(

@@ -318,7 +318,7 @@ class ReceiverBinding:
             if self._unsettled is not None:
                 self._unsettled.difference_update(tokens)
             if isinstance(answer, TransactionalState):
-                self._transactions.after_rollback(state.txn_id, partial(self._give_back, tokens))
+                self._transactions.after_rollback(state.txn_id, partial(self._give_back, tokens), now)
             else:
                 self._give_back(tokens, now)
             return

@@ -56,6 +56,7 @@ class Transactions:
         txn_id = self._last_id.to_bytes(8, "big")
         self._open[txn_id] = self._new_transaction()
         self._sessions[txn_id] = session
+        self._after_commit[txn_id], self._after_rollback[txn_id] = [], []
         return txn_id
 
     def find(self, txn_id: bytes) -> Transaction:
@@ -77,17 +78,25 @@ class Transactions:
             )
 
     def after_commit(self, txn_id: bytes, call: Callable[[], None]) -> None:
-        self._after_commit.setdefault(txn_id, []).append(call)
+        """Nothing happens if it has been rolled back, which may come before the answer to an operation."""
+        calls = self._after_commit.get(txn_id)
+        if calls is not None:
+            calls.append(call)
 
-    def after_rollback(self, txn_id: bytes, call: Callable[[Millis], None]) -> None:
-        """Of an open transaction: if it is rolled back, or its commit fails."""
-        self._after_rollback.setdefault(txn_id, []).append(call)
+    def after_rollback(self, txn_id: bytes, call: Callable[[Millis], None], now: Millis) -> None:
+        """If it is rolled back, or its commit fails; at once if it has been."""
+        calls = self._after_rollback.get(txn_id)
+        if calls is not None:
+            calls.append(call)
+        else:
+            call(now)
 
     def commit(self, txn_id: bytes, now: Millis, reply: Reply[None]) -> None:
-        calls, give_backs = self._after_commit.pop(txn_id, []), self._after_rollback.pop(txn_id, [])
         self._sessions.pop(txn_id, None)
 
         def committed(result: MessagingError | None) -> None:
+            # Not before: what is done at another node may be answered after the commit was asked for.
+            calls, give_backs = self._after_commit.pop(txn_id), self._after_rollback.pop(txn_id)
             if result is None:
                 for call in calls:
                     call()
