@@ -44,3 +44,10 @@ def test_a_long_run_keeps_its_first_and_last_moments_and_not_all_between(monkeyp
 
 def test_a_run_that_did_nothing_has_a_page_too() -> None:
     assert "Nothing was chosen." in RunLog(Seconds()).html("Replay", ("entity",), [])
+
+
+def test_entities_of_which_different_things_are_known_at_one_moment_have_a_page() -> None:
+    log = RunLog(lambda: 5.0)
+    log.note("orders", 3, None)
+    log.note("bills", 3, 4)
+    assert "orders" in log.html("Capture", (), [])

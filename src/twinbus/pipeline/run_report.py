@@ -69,7 +69,8 @@ class RunLog:
         """Of all entities together, at each moment at which something is known of one of them."""
         latest: dict[str, Sample] = {}
         found: list[Sample] = []
-        for sample, entity in sorted((sample, entity) for entity, each in self._samples.items() for sample in each):
+        samples = [(sample, entity) for entity, each in self._samples.items() for sample in each]
+        for sample, entity in sorted(samples, key=lambda each: each[0].at_s):
             latest[entity] = sample
             lefts = [each.left for each in latest.values() if each.left is not None]
             found.append(Sample(sample.at_s, sum(each.done for each in latest.values()), sum(lefts) if lefts else None))
