@@ -1,7 +1,7 @@
 """The lines of a node to all others, on sockets: bytes of a socket go to a `Line`, and what it has to say goes back in one write.
 
-The supervisor makes the sockets and hands them out when a node comes. A line that breaks while both nodes live, because one stood still for
-too long, is asked for again by the lower of the two numbers.
+The supervisor makes the sockets and hands them out when a node comes. A line that is missing while both nodes live, because one stood
+still for too long or could not be handed its end, is asked for by the lower of the two numbers until it is there.
 """
 
 import asyncio
@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 SOCKET_BYTES = 1 << 20
 """Of what is under way on a line: a burst of messages in one piece."""
 AGAIN_S = 0.2
+"""After a line broke; most often the supervisor makes another one by itself, for a node that was started again."""
+STILL_MISSING_S = 2.0
+"""Between two times that a line is asked for."""
 
 
 class Mesh:
@@ -30,6 +33,7 @@ class Mesh:
         self._clock = clock
         self._missing = missing
         self._sockets: dict[int, LineSocket] = {}
+        self._asking: dict[int, asyncio.TimerHandle] = {}
         self._is_closed = False
         self._opened = asyncio.Event()
 
@@ -69,11 +73,18 @@ class Mesh:
         if self._sockets.get(peer) is shell:
             del self._sockets[peer]
             if not self._is_closed and self._me.node < peer:
-                asyncio.get_running_loop().call_later(AGAIN_S, self._ask_again, peer)
+                self._ask_in(AGAIN_S, peer)
+
+    def _ask_in(self, seconds: float, peer: int) -> None:
+        before = self._asking.pop(peer, None)
+        if before is not None:
+            before.cancel()
+        self._asking[peer] = asyncio.get_running_loop().call_later(seconds, self._ask_again, peer)
 
     def _ask_again(self, peer: int) -> None:
         if peer not in self._sockets and not self._is_closed:
             self._missing(peer)
+            self._ask_in(STILL_MISSING_S, peer)
 
 
 class LineSocket(asyncio.Protocol):
