@@ -8,8 +8,10 @@ from weakref import ref
 
 import pytest
 
+from twinbus.broker.commands import Command, DeleteDeferred, Undefer
 from twinbus.broker.outcomes import COMPLETE
 from twinbus.clock import Millis
+from twinbus.errors import FragmentUnavailable
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.partition_key import candidates
 from twinbus.model.wire_names import SEQUENCE_BITS
@@ -111,3 +113,15 @@ def test_of_a_deleted_queue_nothing_is_kept_for_those_who_received_from_it(sim: 
     del queue
     collect()
     assert part() is None
+
+
+@pytest.mark.parametrize("kind", [DeleteDeferred, Undefer])
+def test_a_command_that_changed_nothing_fails_for_a_node_that_cannot_be_reached(
+    sim: ClusterSimulation, kind: type[DeleteDeferred | Undefer]
+) -> None:
+    queue = sim.queue(PARTITIONED)
+    numbers = [fragment_of(queue, keys_at(sim, node)[0]) << SEQUENCE_BITS | 1 for node in (0, 1)]
+    command: Command[list[int]] = kind([(number, number) for number in numbers])
+    assert sim.ask(queue.main, command).value == []
+    sim.cut(0)
+    assert isinstance(sim.ask(queue.main, command).error, FragmentUnavailable)

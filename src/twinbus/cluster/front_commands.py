@@ -82,13 +82,13 @@ class _Gathering:
         self._done = done
         self._reply = reply
         self._found: dict[int, Any] = {}
-        self._lost: FragmentUnavailable | None = None
+        self.lost: FragmentUnavailable | None = None
         self._error: MessagingError | None = None
 
     def take(self, place: int, result: Any) -> None:
         self._left -= 1
         if isinstance(result, FragmentUnavailable):
-            self._lost = result
+            self.lost = result
         elif isinstance(result, MessagingError):
             self._error = result
         else:
@@ -97,10 +97,10 @@ class _Gathering:
             return
         if self._error is not None:
             self._reply(self._error)
-        elif not self._found and self._lost is not None:
-            self._reply(self._lost)
+        elif not self._found and self.lost is not None:
+            self._reply(self.lost)
         else:
-            self._done([self._found[place] for place in sorted(self._found)], self._lost is None)
+            self._done([self._found[place] for place in sorted(self._found)], self.lost is None)
 
 
 def _all(
@@ -210,7 +210,9 @@ def _by_ranges(front: AskedFront, command: Any, now: Millis, reply: Reply) -> No
         return
 
     def done(found: list[list[int]], _: bool) -> None:
-        reply([number for numbers in found for number in numbers])
+        numbers = [number for numbers in found for number in numbers]
+        # Of what lies at a node that cannot be reached nothing is known: that nothing was left to change is not.
+        reply(numbers if numbers or gathering.lost is None else gathering.lost)
 
     gathering = _Gathering(len(by_node), done, reply)
     for place, (node, ranges) in enumerate(by_node.items()):
