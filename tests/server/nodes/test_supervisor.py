@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from operator import methodcaller
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 from tests.server.nodes.two_nodes import two_nodes
 from twinbus.definitions.entity_file import read_wanted
 from twinbus.errors import ArgumentError, StoreInUse
-from twinbus.server.nodes.supervisor import Supervisor
+from twinbus.server.nodes.supervisor import SILENT_S, STUCK_S, Supervisor
 from twinbus.server.server_settings import ServerSettings
 
 ODD_AND_EVEN = ("0", "1", "2", "3")
@@ -107,3 +108,24 @@ async def test_a_namespace_that_cannot_be_served_says_why_and_leaves_nothing_beh
         await other.start()
     async with two_nodes(tmp_path) as namespace:
         assert sorted(namespace.supervisor.process_ids) == [0, 1]
+
+
+async def test_a_process_that_stands_still_gets_no_connections_and_is_replaced_if_it_goes_on(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path, "first") as namespace:
+        supervisor = namespace.supervisor
+        node, pid = supervisor._nodes[1], supervisor.process_ids[1]
+
+        def is_given_connections() -> bool:
+            return 1 in supervisor._reception._desks
+
+        os.kill(pid, signal.SIGSTOP)
+        while node.silent_s < SILENT_S:
+            supervisor._look_at(node)
+        assert not is_given_connections()
+        os.kill(pid, signal.SIGCONT)
+        await namespace.until(is_given_connections)
+        os.kill(pid, signal.SIGSTOP)
+        while node.silent_s < STUCK_S:
+            supervisor._look_at(node)
+        await namespace.until(lambda: supervisor.process_ids.get(1, pid) != pid)
+        await namespace.until_healthy()
