@@ -51,10 +51,8 @@ class Fronts:
         owners: Sequence[int],
         clock: Clock,
         topics: Topics,
-        node_count: int | None = None,
+        node_count: int,
     ) -> None:
-        """`node_count`: as many as have stores, unless there are more."""
-        node_count = node_count or max(owners) + 1
         self._entities = entities
         self._owners = owners
         self._clock = clock

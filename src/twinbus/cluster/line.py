@@ -47,9 +47,6 @@ BEAT_EVERY: Millis = 500
 SILENCE_MAX: Millis = 2_000
 UNANSWERED_BYTES_MAX = 32 << 20
 
-CONTROL_TOPICS = range(128, 256)
-"""For questions about the nodes themselves. The topics below are those of `twinbus.cluster`."""
-
 Answer: TypeAlias = Callable[[bytes | MessagingError], None]
 """To be called once, now or later. After the line is broken it does nothing."""
 
@@ -111,7 +108,6 @@ class Line:
         self.is_open = False
         self.is_broken = False
         self.fault = ""
-        self.sent_bytes = self.received_bytes = 0
         self._me = me
         self._expected = peer
         self._listener = listener
@@ -125,11 +121,6 @@ class Line:
         self._send(Kind.HELLO, payload=encode_hello(me))
 
     # Talking
-
-    @property
-    def waiting_count(self) -> int:
-        """Questions that are not answered yet."""
-        return len(self._waiting)
 
     def ask(self, topic: int, payload: bytes, reply: Reply[bytes], *, is_bulk: bool = False) -> None:
         if not self.is_open:
@@ -176,7 +167,6 @@ class Line:
         if self.is_broken:
             return
         self._heard_at = now
-        self.received_bytes += len(data)
         try:
             for kind, topic, request, payload in self._reader.feed(data):
                 self._take(kind, topic, request, payload, now)
@@ -227,9 +217,7 @@ class Line:
 
     def _send(self, kind: Kind, topic: int = 0, request: int = 0, payload: bytes = b"") -> None:
         was_empty = not self._output
-        frame = encode_frame(kind, topic, request, payload)
-        self._output += frame
-        self.sent_bytes += len(frame[0]) + len(payload)
+        self._output += encode_frame(kind, topic, request, payload)
         if was_empty:
             self._wake()
 

@@ -1,4 +1,4 @@
-"""What nodes say to each other about messages: the topics below `CONTROL_TOPICS`, and the frames of those that come in bursts.
+"""What nodes say to each other about messages: the topics of a line, and the frames of those that come in bursts.
 
     topic            from    to      payload                                             answer
     SEND             front   part    name, together or each; messages by column          numbers, and errors by index

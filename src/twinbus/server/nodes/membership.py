@@ -131,7 +131,7 @@ class Membership:
     def fronts(self, entities: Entities, clock: Clock) -> Fronts:
         """What gateways of this node see of entities of which other nodes have a part. From now on there are lines to those."""
         owners = [owner_of(store, self.seat.count) for store in range(self.seat.settings.store_count)]
-        fronts = Fronts(entities, self.seat.index, owners, clock, self._topics)
+        fronts = Fronts(entities, self.seat.index, owners, clock, self._topics, self.seat.count)
         self.mesh.open()
         return fronts
 
