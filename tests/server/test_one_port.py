@@ -1,6 +1,7 @@
 """One port for everything: AMQP, HTTP and WebSockets on the port without TLS, on the one with it, and on further ones."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from twinbus.http.websocket import PATH, SUB_PROTOCOL
 from twinbus.model.descriptions import QueueDescription
 from twinbus.server import sockets
 from twinbus.server.namespace import NamespaceServer
+from twinbus.server.ports import Door
 from twinbus.server.server_settings import ExtraPort, ServerSettings
 from twinbus.server.sockets import bind, port_of
 
@@ -159,6 +161,19 @@ async def test_a_second_request_of_a_connection_is_answered(server: NamespaceSer
     kept = HEALTH.replace(b"Connection: close\r\n", b"")
     answers = await exchange(server.amqp_port, None, kept, HEALTH)
     assert answers.count(b"HTTP/1.1 200") == 2
+
+
+@pytest.mark.parametrize("door", Door)
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n", b""])
+async def test_a_connection_that_another_process_accepted_may_say_anything(
+    server: NamespaceServer, door: Door, said: bytes
+) -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs:
+        theirs.sendall(said)
+    await server.welcome(ours, door)
+    assert (await exchange(server.amqp_port, None, HEALTH)).startswith(b"HTTP/1.1 200")
 
 
 async def test_connections_that_said_nothing_end_with_the_server(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import socket
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -333,9 +333,11 @@ class NamespaceServer:
     async def welcome(self, connection: "socket.socket", door: Door) -> None:
         """A connection that another process has accepted."""
         make, context = self._doors[door]
-        await asyncio.get_running_loop().connect_accepted_socket(
-            make, connection, ssl=context, ssl_handshake_timeout=None if context is None else FIRST_BYTES_WAIT_S
-        )
+        # A client that does not speak TLS, or is gone by now, is as little worth a word here as at a port of one process.
+        with suppress(OSError):
+            await asyncio.get_running_loop().connect_accepted_socket(
+                make, connection, ssl=context, ssl_handshake_timeout=None if context is None else FIRST_BYTES_WAIT_S
+            )
 
     def _transport(self) -> AmqpTransport:
         return AmqpTransport(self._gateway, self.connections, self.clock, asyncio.get_running_loop(), self._turns)
