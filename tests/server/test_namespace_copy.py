@@ -234,3 +234,11 @@ def test_a_restored_store_has_an_epoch_of_its_own(postgres_dsn: str, fresh_names
     before = run_sql(where, "SELECT epoch FROM epoch")[0][0]
     assert run(["store", "restored", "-n", fresh_namespace, "--store", postgres_dsn]) == 0
     assert run_sql(where, "SELECT epoch FROM epoch")[0][0] == before + 1  # type: ignore[operator]
+
+
+def test_a_namespace_is_not_copied_onto_itself(ends: tuple[NamespaceEnd, NamespaceEnd]) -> None:
+    source, _ = ends
+    with pytest.raises(ArgumentError, match="is the source and the target"):
+        copy_namespace(source, source, now=9)
+    with source.hold(0) as held:
+        assert held.mark() is None

@@ -81,6 +81,8 @@ def copy_namespace(
     source: NamespaceEnd, target: NamespaceEnd, now: Millis, told: Callable[[int, int], None] = lambda _, __: None
 ) -> Copied:
     """`told(store, rows)` after each commit. Raises MessagingError; then the source is as it was."""
+    if str(source) == str(target):
+        raise ArgumentError(f"{target} is the source and the target. Name another target.")
     with source.hold(now) as ours:
         if ours.mark() != CopyMark(MOVED, str(target)):
             require_whole(ours.mark(), ours.mark_place)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 
-from tests.server.nodes.two_nodes import two_nodes
+from tests.server.nodes.two_nodes import WAIT_S, two_nodes
 from twinbus.definitions.entity_file import read_wanted
 from twinbus.errors import ArgumentError, StoreInUse
+from twinbus.server.nodes import supervisor
 from twinbus.server.nodes.supervisor import SILENT_S, STUCK_S, Supervisor
 from twinbus.server.server_settings import ServerSettings
 
@@ -96,11 +97,40 @@ async def test_a_process_that_was_killed_is_replaced_and_the_others_go_on(tmp_pa
             assert names == ["first"]
 
 
-async def test_a_namespace_that_cannot_be_served_says_why_and_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_process_that_hangs_while_it_takes_the_place_of_another_is_replaced_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_nodes(tmp_path) as namespace:
+        reserve = namespace.supervisor._reserve
+        assert reserve is not None
+        reserve.process.send_signal(signal.SIGSTOP)
+        monkeypatch.setattr(supervisor, "START_WAIT_S", 0.5)
+        namespace.kill(1)
+        await namespace.until(lambda: namespace.supervisor.process_ids.get(1) == reserve.process.pid)
+        await namespace.until(lambda: 1 not in namespace.supervisor.process_ids)
+        assert reserve.process.wait() == -signal.SIGKILL
+        monkeypatch.setattr(supervisor, "START_WAIT_S", WAIT_S)
+        await namespace.until_healthy()
+
+
+async def test_lines_for_a_process_that_reads_nothing_keep_nobody_waiting(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path) as namespace:
+        hired = namespace.supervisor._hire()
+        assert not hired.arrivals.getblocking()
+        hired.dismiss()
+        await asyncio.to_thread(hired.process.wait)
+
+
+async def test_a_namespace_that_cannot_be_served_says_why_and_leaves_nothing_behind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with two_nodes(tmp_path) as namespace:
         again = Supervisor(namespace.supervisor.settings, 2, read_wanted((), None))
+        caplog.set_level("INFO")
+        caplog.clear()
         with pytest.raises(StoreInUse, match=f"in use by process {os.getpid()}"):
             await again.start()
+        assert "stopped" not in caplog.messages, "it never served"
     other = Supervisor(
         ServerSettings("test", tmp_path, amqp_port=0, http_port=0, store_count=5), 2, read_wanted((), None)
     )

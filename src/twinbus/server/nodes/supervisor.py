@@ -215,7 +215,8 @@ class Supervisor:
             node.arrivals.close()
         while self._closers:
             self._closers.pop()()
-        log.info("stopped", extra={"fields": {"namespace": self.settings.name}})
+        if self._is_started:
+            log.info("stopped", extra={"fields": {"namespace": self.settings.name}})
 
     # Nodes
 
@@ -238,6 +239,8 @@ class Supervisor:
         finally:
             their_leash.close()
             their_arrivals.close()
+        # A node that reads nothing must not keep the supervisor waiting.
+        arrivals.setblocking(False)
         return _Hired(process, leash, arrivals)
 
     def _keep_reserve(self) -> None:
@@ -339,6 +342,14 @@ class Supervisor:
             for node in list(self._nodes.values()):
                 if node.is_ready:
                     self._look_at(node)
+                elif not node.is_over:
+                    self._look_at_start(node)
+
+    def _look_at_start(self, node: _Node) -> None:
+        """One that takes the place of another may hang before it is ready, and then nobody has its stores."""
+        waited_s = asyncio.get_running_loop().time() - node.started_at
+        if waited_s >= START_WAIT_S:
+            self._kill_stuck(node, waited_s)
 
     def _look_at(self, node: _Node) -> None:
         beat = self._counts.get(node.index, BEAT)
@@ -352,9 +363,12 @@ class Supervisor:
             self._reception.remove(node.index)
             log.warning("node_silent", extra={"fields": {"node": node.index}})
         if node.silent_s >= STUCK_S:
-            log.error("node_stuck", extra={"fields": {"node": node.index, "seconds": node.silent_s}})
-            node.process.kill()
-            self._ended(node)
+            self._kill_stuck(node, node.silent_s)
+
+    def _kill_stuck(self, node: _Node, seconds: float) -> None:
+        log.error("node_stuck", extra={"fields": {"node": node.index, "seconds": round(seconds, 1)}})
+        node.process.kill()
+        self._ended(node)
 
     def _spawn_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
