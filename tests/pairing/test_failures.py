@@ -16,7 +16,9 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from twinbus.pairing.failures import FailureKind, as_named, classify
+from twinbus import errors
+from twinbus.client.remote_errors import ConnectionLost
+from twinbus.pairing.failures import FailureKind, as_named, as_stock_error, classify
 
 
 @pytest.mark.rule("B4.1")
@@ -111,3 +113,26 @@ def test_a_token_link_that_breaks_is_an_outage() -> None:
 def test_a_message_that_is_too_large_is_too_large_in_every_queue() -> None:
     assert classify(MessageSizeExceededError()) is FailureKind.TOO_LARGE
     assert FailureKind.TOO_LARGE.is_of_the_message
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        errors.OperationTimeout("late"),
+        ConnectionLost("gone"),
+        errors.ServerBusy("busy"),
+        errors.QuotaExceeded("full"),
+        errors.Unauthorized("no such key"),
+        errors.EntityNotFound("no such queue"),
+        errors.EntityDisabled("disabled"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_the_bulk_client_raises_reaches_applications_as_an_error_of_the_sdk_that_means_the_same(
+    own: errors.MessagingError,
+) -> None:
+    stock = as_stock_error(own)
+    assert isinstance(stock, ServiceBusError)
+    assert stock.__cause__ is own
+    assert str(own) in str(stock)
+    assert classify(stock) is classify(own)

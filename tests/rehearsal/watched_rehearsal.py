@@ -3,7 +3,10 @@
 import asyncio
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from urllib.parse import urlsplit
+
+import pytest
 
 from tests.rehearsal.counted_lines import CountedLine, LineKey, Step, add_up
 from tests.rehearsal.sdk_wire import watched_sdk
@@ -12,7 +15,9 @@ from twinbus.client.connection_string import parse_connection_string
 from twinbus.clock import SteadyClock
 from twinbus.meter.operation import Cause, Operation
 from twinbus.model.paths import is_backlog_queue
+from twinbus.pairing.entity_watch import Ping
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing.pings import Pings
 from twinbus.pairing.syphon.service import find_backlog, run_syphons
 from twinbus.rehearsal.bill import Bill, bill_of
 from twinbus.rehearsal.drain import Drained
@@ -66,6 +71,29 @@ class MeteredDrain:
                     yield Step(0.0, LineKey(namespace, subscription, Cause.COPY, "primary"), 0, None, True)
 
 
+@contextmanager
+def watched_pings() -> Iterator[list[Step]]:
+    """Pings of pairs that are made in this block. They go over our own client, so nothing of the SDK sees them."""
+    steps: list[Step] = []
+    send = Pings._send
+
+    async def watched(pings: Pings, ping: Ping) -> None:
+        connected_at = pings._connected_at
+        is_answered = False
+        try:
+            await send(pings, ping)
+            is_answered = True
+        finally:
+            # A ping that found nobody to connect to was not sent.
+            if is_answered or pings._connected_at > connected_at:
+                key = LineKey("primary", ping.path, Cause.PING, "primary")
+                steps.append(Step(time.monotonic(), key, 1, None, is_answered))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pings, "_send", watched)
+        yield steps
+
+
 class WatchedStage:
     """A throw-away pair. `is_gentle`: what the script kills is stopped in good order, as for an upgrade; it is away all
     the same, and its log is whole."""
@@ -107,11 +135,11 @@ def watched_rehearsal(
         billed_at.append(time.monotonic())
         return bill_of(stage, None)
 
-    with watched_sdk() as wire, throw_away_stage() as made:
+    with watched_sdk() as wire, watched_pings() as pings, throw_away_stage() as made:
         stage = WatchedStage(made, is_gentle=is_gentle)
         report = Rehearsal(stage, script, settings, drain, bill, lambda _: None).run()
     topics = {each.path: each.outlets for each in rehearsed_entities("") if each.kind is EntityKind.TOPIC}
-    counted = [*WireCount(wire, stage.namespaces, topics).steps(), *drain.steps(topics)]
+    counted = [*WireCount(wire, stage.namespaces, topics).steps(), *pings, *drain.steps(topics)]
     steps = [step for step in counted if step.at_s < billed_at[0]]
     return report, add_up(_less_sure(steps, stage.killed_at))
 

@@ -208,6 +208,29 @@ def as_named(error: Exception, kind: FailureKind) -> Exception:
     return error
 
 
+# What the bulk client raises, and what the SDK calls it.
+_STOCK_CLASSES: tuple[tuple[type[MessagingError], type[ServiceBusError]], ...] = (
+    (errors.OperationTimeout, OperationTimeoutError),
+    (ConnectionLost, ServiceBusConnectionError),
+    (errors.ServerBusy, ServiceBusServerBusyError),
+    (errors.QuotaExceeded, ServiceBusQuotaExceededError),
+    (errors.Unauthorized, ServiceBusAuthenticationError),
+    (errors.EntityNotFound, MessagingEntityNotFoundError),
+    (errors.EntityDisabled, MessagingEntityDisabledError),
+)
+
+
+def as_stock_error(error: Exception) -> Exception:
+    """A failure of the bulk client as the SDK would raise it. Classifiers and applications know only the SDK's classes, and a ping
+    that finds the entity gone is what the next send raises."""
+    for own_class, stock_class in _STOCK_CLASSES:
+        if isinstance(error, own_class):
+            stock = stock_class(message=str(error), error=error)
+            stock.__cause__ = error
+            return stock
+    return error
+
+
 def _classify_unnamed(error: ServiceBusError) -> FailureKind:
     condition = condition_of(error)
     if condition is not None:

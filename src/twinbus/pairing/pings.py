@@ -17,6 +17,7 @@ from twinbus.errors import OperationTimeout
 from twinbus.model import wire_names
 from twinbus.model.pairing_limits import PING_TIME_TO_LIVE, PING_TIMEOUT
 from twinbus.pairing.entity_watch import Ping
+from twinbus.pairing.failures import as_stock_error
 from twinbus.pairing.pair_meter import PAIR_PRODUCT
 from twinbus.pairing.send_availability import SendAvailability
 
@@ -52,10 +53,11 @@ class Pings:
             # A connection that had all of the time and answered nobody is dead. A newer one is not to blame.
             if max(self._connected_at, self._answered_at) < began_at:
                 await self._links.drop()
-            error = OperationTimeout(f"A ping of '{ping.path}' was not answered within {self._timeout_s:g} s.")
-            self._availability.ping_failed(ping, error, self._clock.now())
+            self._failed(
+                ping, OperationTimeout(f"A ping of '{ping.path}' was not answered within {self._timeout_s:g} s.")
+            )
         except Exception as error:  # the classifier decides what it means
-            self._availability.ping_failed(ping, error, self._clock.now())
+            self._failed(ping, error)
         else:
             self._answered_at = self._clock.now()
             self._availability.ping_answered(ping, self._answered_at)
@@ -63,6 +65,9 @@ class Pings:
             self._under_way -= 1
         if not self._under_way and not self._availability.failing_paths():
             await self._links.drop()
+
+    def _failed(self, ping: Ping, error: Exception) -> None:
+        self._availability.ping_failed(ping, as_stock_error(error), self._clock.now())
 
     async def _connect(self) -> Namespace:
         namespace = await Namespace.connect(self._primary, timeout_s=self._timeout_s, product=PAIR_PRODUCT)
