@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from random import Random
 
 import pytest
 
@@ -14,10 +15,13 @@ from tests.pairing.relay_thread import RelayThread
 from tests.pairing.trial import Trial, options
 from twinbus.client.async_administration import async_administration_client
 from twinbus.client.blocking import BlockingNamespace
+from twinbus.clock import SystemClock
 from twinbus.pairing import Availability, PairState
 from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
-from twinbus.pairing.pings import ping_timeout_s
+from twinbus.pairing.entity_watch import Ping
+from twinbus.pairing.pings import Pings, PingThread, ping_timeout_s
 from twinbus.pairing.send_availability import SendAvailability
+from twinbus.server.sockets import bind, port_of
 
 ENTITIES = 100
 INTERVAL = timedelta(seconds=5)
@@ -115,3 +119,15 @@ def test_a_ping_is_for_nobody_and_its_connection_is_closed_once_all_is_well(spac
 def test_a_ping_gets_the_time_until_the_next_one_but_never_too_little_to_connect() -> None:
     seconds = (1, 5, 60, 600)
     assert [ping_timeout_s(timedelta(seconds=each)) for each in seconds] == [5, 5, 60, 120]
+
+
+def test_the_thread_of_the_pings_leaves_nothing_open_when_it_is_stopped() -> None:
+    availability = SendAvailability(options(), {}, Random(1))
+    with bind("127.0.0.1", 0) as nobody:  # bound and not listened on: every connection is refused
+        primary = f"Endpoint=sb://127.0.0.1:{port_of(nobody)};SharedAccessKeyName=n;SharedAccessKey=k;"
+        pings = PingThread(Pings(primary, availability, SystemClock()))
+        pings.send(Ping("orders", None, "s"))
+        loop = pings._loop
+        assert loop is not None
+        pings.stop()
+    until(loop.is_closed)

@@ -101,7 +101,7 @@ class PingThread:
         """Returns at once. For one thread."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            threading.Thread(target=self._loop.run_forever, name="twinbus-ping", daemon=True).start()
+            threading.Thread(target=_run, args=(self._loop,), name="twinbus-ping", daemon=True).start()
         asyncio.run_coroutine_threadsafe(self._pings.send(ping), self._loop)
 
     def stop(self) -> None:
@@ -119,3 +119,8 @@ class PingThread:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._pings.close()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    with contextlib.closing(loop):
+        loop.run_forever()
