@@ -80,10 +80,21 @@ def test_a_store_whose_folder_is_gone_is_lost_until_the_loss_is_accepted(
         assert "missing or empty" in lost["fault"]
         assert health_of(served)["unhealthy_stores"] == {"1": "lost"}
         assert "accept-loss" in found_by_check(commands, "gone")[0]["what"]
-        assert "no messaging store 7" in commands.failure("store", "accept-loss", "-n", "gone", "7")
+        commands.text("store", "accept-loss", "-n", "gone", "7", code=2)
+        assert "no messaging store 7" in commands.errors
         assert "opens now" in commands.text("store", "accept-loss", "-n", "gone", "1")
         assert health_of(served)["status"] == "healthy"
         assert served.stop() == 0
+
+
+def test_a_store_that_does_not_exist_is_not_called_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serve(tmp_path, "few") as served:
+        commands = Commands(served, capsys)
+        assert commands.text("store", "check", "-n", "few", "77", code=2) == ""
+        assert "no messaging store 77" in commands.errors
+        assert served.stop() == 0
+    assert commands.text("store", "check", "-n", "few", "77", code=2) == ""
+    assert "no messaging store 77" in commands.errors
 
 
 def test_a_namespace_that_never_was_has_nothing_to_check(tmp_path: Path, commands: Commands) -> None:

@@ -90,7 +90,8 @@ def test_an_entity_that_is_not_there_is_named(commands: Commands) -> None:
 def test_a_store_is_broken_and_mended(commands: Commands) -> None:
     assert [store["condition"] for store in commands.json("store", "list")] == ["up", "up"]
     commands.json("store", "down", "1")
-    assert "no messaging store 2" in commands.failure("store", "down", "2")
+    commands.text("store", "down", "2", code=2)
+    assert "no messaging store 2" in commands.errors
     assert commands.text("store", "up") == "All 2 messaging stores of 'primary' are switched up.\n"
 
 

@@ -58,10 +58,7 @@ def accept_loss(call: Call, index: Annotated[int, typer.Argument(help="Number of
     from twinbus.store.folder.identity import accept_loss as accept
 
     paths = _store_paths(call)
-    if index >= len(paths):
-        raise CommandFailed(
-            f"There is no messaging store {index}; the last one of '{call.namespace}' is {len(paths) - 1}."
-        )
+    _require_store(call, index, len(paths))
     accept(witness_of(paths[index]))
     running = read_running(call.folder)
     if running is not None:
@@ -104,7 +101,8 @@ def _check_stopped(call: Call, index: int | None) -> list[dict[str, object]]:
     from twinbus.store.folder.folder_check import check_folder
 
     paths = _store_paths(call)
-    chosen = range(len(paths)) if index is None else [index] if index < len(paths) else []
+    _require_store(call, index, len(paths))
+    chosen = range(len(paths)) if index is None else [index]
     return [
         {"index": each, **asdict(damage)}
         for each in chosen
@@ -114,6 +112,7 @@ def _check_stopped(call: Call, index: int | None) -> list[dict[str, object]]:
 
 def _check_running(call: Call, index: int | None) -> list[dict[str, object]]:
     stores = call.ask("GET", "/$stores")
+    _require_store(call, index, len(stores))
     chosen = [store["index"] for store in stores if index in (None, store["index"])]
     for each in chosen:
         place: int | None = -1
@@ -161,8 +160,7 @@ def _switch(call: Call, index: int | None, action: str, *, all_stores: bool) -> 
         raise ArgumentError("Give the number of a store or --all, not both.")
     namespace = call.label
     count = len(call.ask("GET", "/$stores"))
-    if index is not None and index >= count:
-        raise CommandFailed(f"There is no messaging store {index}; the last one of '{namespace}' is {count - 1}.")
+    _require_store(call, index, count)
     for each in range(count) if index is None else [index]:
         store = call.ask("POST", f"/$stores/{each}/{action}")
         if store["condition"] != action:
@@ -176,3 +174,8 @@ def _switch(call: Call, index: int | None, action: str, *, all_stores: bool) -> 
     call.output.done(
         f"{which} of '{namespace}' {verb} switched {action}.", namespace=namespace, index=index, switched=action
     )
+
+
+def _require_store(call: Call, index: int | None, count: int) -> None:
+    if index is not None and index >= count:
+        raise ArgumentError(f"There is no messaging store {index}; the last one of '{call.label}' is {count - 1}.")
