@@ -25,9 +25,9 @@ check: lint
 
 QUICK := amqp broker contract contract_a definitions docs gateway management meter model mutants store
 
-# Five parts, two at a time: each spends most of its time waiting for processes to start and for the disk.
+# Five parts, the longest first, three at a time: each spends most of its time waiting for processes to start and for the disk.
 test: lint
-	@$(MAKE) --no-print-directory -j2 test-core test-outages test-spark test-namespaces test-interop
+	@$(MAKE) --no-print-directory -j3 test-core test-namespaces test-outages test-spark test-interop
 
 test-core: $(SPARK_READY)
 	@$(BIN)/python -m pytest --ignore tests/spark --ignore tests/interop $(OUTAGES:%=--ignore %) $(NAMESPACES:%=--ignore %)
