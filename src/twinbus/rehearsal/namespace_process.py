@@ -34,6 +34,7 @@ VARIABLES = (
         "ALSO_LISTEN",
         "STORES",
         "STORE",
+        "PROCESSES",
         "QUEUE",
         "ENTITIES",
     ),
