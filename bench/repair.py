@@ -22,7 +22,8 @@ from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.client.repair import repair_all
 
-BODY = b"x" * 1024
+BODY = b"x" * 512
+"""So that a million of them fit into a queue of the default size."""
 STEP = 5_000
 ALONE_S = 5.0
 

@@ -305,22 +305,16 @@ def test_read_the_bill(walk: Walk, start: Start) -> None:
 
 REHEARSALS = {
     "make demo                                       # from a checkout: installs what it needs, then rehearses": "from a checkout",
-    "twinbus rehearse --script faults.toml --seed 7 --rate 100": "a minute, walked nightly",
     "export TWINBUS_REHEARSAL_PRIMARY='Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=...;SharedAccessKey=...'": (
         NEEDS_AZURE
     ),
 }
 
 
-def test_rehearse(walk: Walk) -> None:
-    walk.page("docs/how-to/rehearse.md", files={"faults.toml": "duration = 60"}, leaving=REHEARSALS)
-
-
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_the_rehearsals_of_the_page(walk: Walk) -> None:
-    leaving = {line: why for line, why in REHEARSALS.items() if "nightly" not in why}
-    walk.page("docs/how-to/rehearse.md", files={"faults.toml": "duration = 60"}, leaving=leaving)
+    walk.page("docs/how-to/rehearse.md", files={"faults.toml": "duration = 60"}, leaving=REHEARSALS)
     walk.run("twinbus rehearse --report report.html")
     assert "<html" in (walk.folder / "report.html").read_text()
 
