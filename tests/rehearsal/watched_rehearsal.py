@@ -78,14 +78,15 @@ def watched_pings() -> Iterator[list[Step]]:
     send = Pings._send
 
     async def watched(pings: Pings, ping: Ping) -> None:
-        connected_at = pings._connected_at
+        connected_at, link = pings._connected_at, pings._links._senders.get(ping.path)
+        was_linked = link is not None and link.fault is None
         is_answered = False
         try:
             await send(pings, ping)
             is_answered = True
         finally:
             # A ping that found nobody to connect to was not sent.
-            if is_answered or pings._connected_at > connected_at:
+            if is_answered or was_linked or pings._connected_at > connected_at:
                 key = LineKey("primary", ping.path, Cause.PING, "primary")
                 steps.append(Step(time.monotonic(), key, 1, None, is_answered))
 
