@@ -7,6 +7,7 @@ import contextlib
 import socket
 import struct
 import threading
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
@@ -100,13 +101,16 @@ def websocket_frames(data: bytes) -> bytes:
 
 
 class Attacker:
-    """Attacks from `with` on, and connects again when it is closed, until the end of the block."""
+    """Attacks from `with` on, where it waits until it is answered, and connects again when it is closed, until the end of the
+    block.
+    """
 
     def __init__(self, port: int, noise: str, credentials: SaslCredentials) -> None:
         self._port = port
         prepare, self._blob = NOISES[noise]
         self._hello = hello(credentials) + prepare
         self._is_over = threading.Event()
+        self._is_answered = threading.Event()
         self.sent_bytes = self.connection_count = 0
         self.closed_with: list[ErrorCondition | None] = []
         self._threads = [threading.Thread(target=self._run, daemon=True)]
@@ -114,6 +118,7 @@ class Attacker:
     def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
+        assert self._is_answered.wait(WAIT_S)
         return self
 
     def __exit__(
@@ -153,6 +158,19 @@ class Attacker:
 
     def _read(self, connected: socket.socket) -> None:
         reader, is_header_next = FrameReader(1 << 20), 2
+        for data in self._answers(connected):
+            for frame_type, _, _, read, start, end in reader.frames(data):
+                if frame_type < 0:
+                    is_header_next -= 1
+                elif frame_type == SASL_FRAME:
+                    # The outcome is the second frame; the header of AMQP follows it.
+                    reader.expects_header = read[start : start + 3] == b"\x00\x53\x44"
+                elif end > start and read[start : start + 3] == b"\x00\x53\x18":
+                    closed, _ = decode_performative(read[start:end])
+                    assert isinstance(closed, Close)
+                    self.closed_with.append(closed.error)
+
+    def _answers(self, connected: socket.socket) -> Iterator[bytes]:
         while True:
             try:
                 data = connected.recv(1 << 18)
@@ -164,16 +182,9 @@ class Attacker:
                 return
             if not data:
                 return
-            for frame_type, _, _, read, start, end in reader.frames(data):
-                if frame_type < 0:
-                    is_header_next -= 1
-                elif frame_type == SASL_FRAME:
-                    # The outcome is the second frame; the header of AMQP follows it.
-                    reader.expects_header = read[start : start + 3] == b"\x00\x53\x44"
-                elif end > start and read[start : start + 3] == b"\x00\x53\x18":
-                    closed, _ = decode_performative(read[start:end])
-                    assert isinstance(closed, Close)
-                    self.closed_with.append(closed.error)
+            yield data
+            # Only after what it brought is counted.
+            self._is_answered.set()
 
 
 class WebSocketAttacker(Attacker):
@@ -193,17 +204,7 @@ class WebSocketAttacker(Attacker):
         assert answer.startswith(b"HTTP/1.1 101")
 
     def _read(self, connected: socket.socket) -> None:
-        while True:
-            try:
-                data = connected.recv(1 << 18)
-            except TimeoutError:
-                if self._is_over.is_set():
-                    return
-                continue
-            except OSError:
-                return
-            if not data:
-                return
+        for data in self._answers(connected):
             self.answered_bytes += len(data)
             if b"\x00\x53\x18" in data:
                 self.closed_with.append(None)

@@ -5,10 +5,10 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Condition, Thread
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -19,7 +19,7 @@ from azure.servicebus import ServiceBusMessage
 from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -31,15 +31,40 @@ from twinbus.server.tracing import OpenTelemetrySpans, spans_of
 
 TRACE, PARENT_SPAN = 0xAF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 PARENT = f"00-{TRACE:032x}-{PARENT_SPAN:016x}-01"
+WAIT_S = 60.0
+
+
+class FinishedSpans(InMemorySpanExporter):
+    """What was exported, and a wait for more: a client is answered before the span of its request ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._has_more = Condition()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        with self._has_more:
+            result = super().export(spans)
+            self._has_more.notify_all()
+        return result
+
+    def named(self, name: str, is_all: Callable[[list[ReadableSpan]], object] = bool) -> list[ReadableSpan]:
+        """The finished spans of this name, as soon as they are all there."""
+
+        def found() -> list[ReadableSpan]:
+            return [span for span in self.get_finished_spans() if span.name == name]
+
+        with self._has_more:
+            self._has_more.wait_for(lambda: is_all(found()), WAIT_S)
+            return found()
 
 
 @pytest.fixture(scope="module")
-def exporter() -> InMemorySpanExporter:
-    return InMemorySpanExporter()
+def exporter() -> FinishedSpans:
+    return FinishedSpans()
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, exporter: InMemorySpanExporter) -> Iterator[RunningServer]:
+def server(tmp_path_factory: pytest.TempPathFactory, exporter: FinishedSpans) -> Iterator[RunningServer]:
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     spans = OpenTelemetrySpans(provider, "interop")
@@ -50,7 +75,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, exporter: InMemorySpanExpor
 
 
 @pytest.fixture
-def namespace(server: RunningServer, exporter: InMemorySpanExporter) -> Iterator[BlockingNamespace]:
+def namespace(server: RunningServer, exporter: FinishedSpans) -> Iterator[BlockingNamespace]:
     with BlockingNamespace.connect(server.connection_string) as namespace:
         exporter.clear()
         yield namespace
@@ -66,20 +91,15 @@ def send_and_take(namespace: BlockingNamespace, payloads: Sequence[bytes]) -> No
     receiver.close()
 
 
-def named(spans: Sequence[ReadableSpan], name: str) -> list[ReadableSpan]:
-    return [span for span in spans if span.name == name]
-
-
 def attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
 @pytest.mark.parametrize("name", ["traceparent", "Diagnostic-Id"])
-def test_the_trace_of_a_sender_goes_on(namespace: BlockingNamespace, exporter: InMemorySpanExporter, name: str) -> None:
+def test_the_trace_of_a_sender_goes_on(namespace: BlockingNamespace, exporter: FinishedSpans, name: str) -> None:
     given = {name: PARENT, "tracestate": "vendor=1"}
     send_and_take(namespace, [encode_message("hello", message_id="42", application_properties=given)])
-    spans = exporter.get_finished_spans()
-    (sent,), (delivered,) = named(spans, "send orders"), named(spans, "deliver orders")
+    (sent,), (delivered,) = exporter.named("send orders"), exporter.named("deliver orders")
     for span in (sent, delivered):
         assert span.context is not None
         assert span.parent is not None
@@ -93,9 +113,7 @@ def test_the_trace_of_a_sender_goes_on(namespace: BlockingNamespace, exporter: I
     assert attributes(delivered)["messaging.servicebus.message.delivery_count"] == 0
 
 
-def test_the_python_sdk_traces_a_message_through_the_namespace(
-    server: RunningServer, exporter: InMemorySpanExporter
-) -> None:
+def test_the_python_sdk_traces_a_message_through_the_namespace(server: RunningServer, exporter: FinishedSpans) -> None:
     """With its own tracing on: the span in which it sends is an ancestor of ours."""
     provider = TracerProvider(shutdown_on_exit=False)
     own = InMemorySpanExporter()
@@ -112,7 +130,7 @@ def test_the_python_sdk_traces_a_message_through_the_namespace(
             sender.send_messages(ServiceBusMessage("hello"))
     finally:
         azure_settings.tracing_implementation = None
-    (sent,) = named(exporter.get_finished_spans(), "send orders")
+    (sent,) = exporter.named("send orders")
     assert sent.parent is not None
     assert sent.parent.trace_id == checkout.get_span_context().trace_id
     assert sent.parent.span_id in {each.context.span_id for each in own.get_finished_spans() if each.context}
@@ -122,7 +140,7 @@ def test_the_python_sdk_traces_a_message_through_the_namespace(
 
 
 def test_messages_without_a_trace_share_a_span_and_a_broken_one_is_as_none(
-    namespace: BlockingNamespace, exporter: InMemorySpanExporter
+    namespace: BlockingNamespace, exporter: FinishedSpans
 ) -> None:
     broken: list[dict[str, Any]] = [
         {"traceparent": "nonsense"},
@@ -131,32 +149,35 @@ def test_messages_without_a_trace_share_a_span_and_a_broken_one_is_as_none(
         {},
     ]
     send_and_take(namespace, [encode_message("x", application_properties=each) for each in broken])
-    spans = exporter.get_finished_spans()
+
+    def message_count(spans: list[ReadableSpan]) -> int:
+        return sum(attributes(span)["messaging.batch.message_count"] for span in spans)
+
     for name in ("send orders", "deliver orders"):
-        found = named(spans, name)
-        assert sum(attributes(span)["messaging.batch.message_count"] for span in found) == len(broken)
+        found = exporter.named(name, lambda spans: message_count(spans) == len(broken))
+        assert message_count(found) == len(broken)
         assert all(span.parent is None for span in found)
 
 
 def test_a_refused_message_is_a_failed_span(
-    server: RunningServer, namespace: BlockingNamespace, exporter: InMemorySpanExporter
+    server: RunningServer, namespace: BlockingNamespace, exporter: FinishedSpans
 ) -> None:
     server.create_queue("with-sessions", requires_session=True)
     payload = encode_message("x", application_properties={"traceparent": PARENT})
     (refusal,) = namespace.sender("with-sessions").send([payload])
     assert refusal is not None
-    (sent,) = named(exporter.get_finished_spans(), "send with-sessions")
+    (sent,) = exporter.named("send with-sessions")
     assert sent.status.status_code is StatusCode.ERROR
     assert sent.status.description == str(refusal)
 
 
 def test_a_request_over_http_continues_the_trace_of_its_header(
-    server: RunningServer, namespace: BlockingNamespace, exporter: InMemorySpanExporter
+    server: RunningServer, namespace: BlockingNamespace, exporter: FinishedSpans
 ) -> None:
     address = f"http://127.0.0.1:{server.server.http_port}/health"
     with urlopen(Request(address, headers={"traceparent": PARENT})) as answer:
         assert answer.status == 200
-    (span,) = named(exporter.get_finished_spans(), "GET")
+    (span,) = exporter.named("GET")
     assert span.parent is not None
     assert (span.parent.trace_id, span.kind) == (TRACE, SpanKind.SERVER)
     facts = attributes(span)
