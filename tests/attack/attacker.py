@@ -35,7 +35,7 @@ from twinbus.amqp.codec.types import Described, ULong
 
 BLOB_SIZE = 512 * 1024
 WEBSOCKET_SIZE = 64 * 1024
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def frame(performative: Composite, payload: bytes = b"", channel: int = 0) -> bytes:
@@ -101,16 +101,16 @@ def websocket_frames(data: bytes) -> bytes:
 
 
 class Attacker:
-    """Attacks from `with` on, where it waits until it is answered, and connects again when it is closed, until the end of the
-    block.
+    """Attacks from `with` on, and connects again when it is closed, until the end of the block.
+
+    The block begins when the namespace has answered for the first time, so that what is measured in it is under attack.
     """
 
     def __init__(self, port: int, noise: str, credentials: SaslCredentials) -> None:
         self._port = port
         prepare, self._blob = NOISES[noise]
         self._hello = hello(credentials) + prepare
-        self._is_over = threading.Event()
-        self._is_answered = threading.Event()
+        self._is_over, self._is_answered, self._is_closed = threading.Event(), threading.Event(), threading.Event()
         self.sent_bytes = self.connection_count = 0
         self.closed_with: list[ErrorCondition | None] = []
         self._threads = [threading.Thread(target=self._run, daemon=True)]
@@ -118,12 +118,23 @@ class Attacker:
     def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
-        assert self._is_answered.wait(WAIT_S)
+        if not self._is_answered.wait(WAIT_S):
+            self._end()
+            raise TimeoutError("The namespace has not answered the attacker.")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end()
+
+    def wait_until_closed(self) -> ErrorCondition | None:
+        """Until the namespace has closed a connection of it; returns what the first one was closed with."""
+        if not self._is_closed.wait(WAIT_S):
+            raise TimeoutError("The namespace has closed no connection of the attacker.")
+        return self.closed_with[0]
+
+    def _end(self) -> None:
         self._is_over.set()
         for thread in self._threads:
             thread.join(WAIT_S)
@@ -157,20 +168,19 @@ class Attacker:
             data = data[size:] if size < len(data) else memoryview(self._blob)
 
     def _read(self, connected: socket.socket) -> None:
-        reader, is_header_next = FrameReader(1 << 20), 2
+        reader = FrameReader(1 << 20)
         for data in self._answers(connected):
             for frame_type, _, _, read, start, end in reader.frames(data):
-                if frame_type < 0:
-                    is_header_next -= 1
-                elif frame_type == SASL_FRAME:
+                if frame_type == SASL_FRAME:
                     # The outcome is the second frame; the header of AMQP follows it.
                     reader.expects_header = read[start : start + 3] == b"\x00\x53\x44"
                 elif end > start and read[start : start + 3] == b"\x00\x53\x18":
                     closed, _ = decode_performative(read[start:end])
                     assert isinstance(closed, Close)
-                    self.closed_with.append(closed.error)
+                    self._note_close(closed.error)
 
     def _answers(self, connected: socket.socket) -> Iterator[bytes]:
+        """Until the connection or the attack ends."""
         while True:
             try:
                 data = connected.recv(1 << 18)
@@ -182,9 +192,12 @@ class Attacker:
                 return
             if not data:
                 return
-            yield data
-            # Only after what it brought is counted.
             self._is_answered.set()
+            yield data
+
+    def _note_close(self, error: ErrorCondition | None) -> None:
+        self.closed_with.append(error)
+        self._is_closed.set()
 
 
 class WebSocketAttacker(Attacker):
@@ -194,7 +207,6 @@ class WebSocketAttacker(Attacker):
         super().__init__(port, noise, credentials)
         self._hello = websocket_frames(self._hello)
         self._blob = websocket_frames(self._blob)
-        self.answered_bytes = 0
 
     def _greet(self, connected: socket.socket) -> None:
         connected.sendall(WEBSOCKET_HELLO)
@@ -205,6 +217,5 @@ class WebSocketAttacker(Attacker):
 
     def _read(self, connected: socket.socket) -> None:
         for data in self._answers(connected):
-            self.answered_bytes += len(data)
             if b"\x00\x53\x18" in data:
-                self.closed_with.append(None)
+                self._note_close(None)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 
 import pytest
@@ -39,10 +40,14 @@ def connection_string(tmp_path: Path) -> Iterator[str]:
         process.wait()
 
 
-def send_greedily(connection_string: str) -> None:
+def send_greedily(connection_string: str, begun: Semaphore) -> None:
+    """`begun` is released once for each connection that has sent something."""
+
     async def one() -> None:
         async with await Namespace.connect(connection_string) as namespace:
             sender, message = await namespace.sender("greedy"), encode_message(bytes(SIZE))
+            await sender.send([message])
+            begun.release()
             while True:
                 await sender.send([message] * TOGETHER)
 
@@ -74,9 +79,12 @@ def test_a_modest_client_beside_greedy_ones_waits_little_longer_than_alone(
     connection_string: str, measured: Measured
 ) -> None:
     alone = p99(asyncio.run(send_modestly(connection_string, ALONE_S)))
-    greedy = multiprocessing.get_context("spawn").Process(target=send_greedily, args=(connection_string,), daemon=True)
+    processes = multiprocessing.get_context("spawn")
+    begun = processes.Semaphore(0)
+    greedy = processes.Process(target=send_greedily, args=(connection_string, begun), daemon=True)
     greedy.start()
     try:
+        assert all(begun.acquire(timeout=60) for _ in range(CONNECTIONS))
         beside = p99(asyncio.run(send_modestly(connection_string, BESIDE_S)))
     finally:
         greedy.kill()

@@ -60,11 +60,11 @@ async def test_the_target_may_be_in_absolute_form(server: NamespaceServer, targe
 async def test_a_websocket_may_be_silent_for_longer_than_headers_may_take(
     server: NamespaceServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cased_headers, "HEADERS_WAIT_S", 0.05)
+    monkeypatch.setattr(cased_headers, "HEADERS_WAIT_S", 1.0)
     url = f"ws://127.0.0.1:{server.http_port}{PATH}"
     async with connect(url, subprotocols=[Subprotocol(SUB_PROTOCOL)], proxy=None) as client:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(client.recv(), 0.2)
+            await asyncio.wait_for(client.recv(), 1.5)
         await client.send(SASL_HEADER)
         assert (await client.recv(decode=False))[:8] == SASL_HEADER
 
