@@ -7,7 +7,7 @@ import pytest
 
 from tests.pairing.namespaces import NamespaceProcess
 from tests.pairing.quick_sdk import quick_sdk
-from twinbus.pairing.backlog import backlog_queue_path, primary_name
+from twinbus.pairing.backlog import DESCRIPTION, backlog_queue_path, primary_name
 
 
 @dataclass
@@ -42,8 +42,9 @@ def spaces(processes: Spaces) -> Iterator[Spaces]:
 
 
 def _create_backlog_queues(primary: NamespaceProcess, secondary: NamespaceProcess) -> None:
-    """With the shortest locks, so that what a syphon left behind comes again soon."""
+    """As a pair creates them, but with the shortest locks, so that what a syphon left behind comes again soon."""
     name = primary_name(f"127.0.0.1:{primary.amqp_port}")
+    description = {**DESCRIPTION, "lock_duration": timedelta(seconds=5)}
     with secondary.administration() as administration:
         for index in range(2):
-            administration.create_queue(backlog_queue_path(name, index), lock_duration=timedelta(seconds=5))
+            administration.create_queue(backlog_queue_path(name, index), **description)

@@ -1,21 +1,26 @@
 """Order through an outage: after the heal a message session goes on through the backlog until its earlier messages are home."""
 
 from collections import defaultdict
+from dataclasses import fields
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from tests.pairing.sim_syphon import LOCK
 from tests.pairing.world import SimSender, World
 from twinbus.clock import Millis
 from twinbus.pairing.catching_up import SESSIONS_MAX, CatchingUp, Order, Survey
 from twinbus.pairing.events import Availability, EventKind
+from twinbus.pairing.failover import FailoverDetector
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 
 SECOND = timedelta(seconds=1)
 SESSIONS = [f"s{number}" for number in range(4)]
 NOON: Millis = 1_800_000_000_000
+DELIVERY_COUNT_DEFAULT = 10
+"""After which a queue dead-letters a message, if whoever created it did not say otherwise."""
 
 
 def survey(at: Millis, *waiting: tuple[str, int], is_complete: bool = True) -> Survey:
@@ -283,3 +288,49 @@ def test_a_message_behind_one_that_is_still_locked_is_given_back_and_does_not_wa
     world.pass_time(timedelta(minutes=1))
     syphon.do_pass()
     assert world.entities["orders"].arrived == ["orders-1", "orders-2"]
+
+
+@pytest.mark.rule("B8.7")
+def test_waiting_behind_a_locked_message_costs_fewer_deliveries_than_any_queue_allows() -> None:
+    """A queue that somebody else created dead-letters a message after ten; a look each half second used them up in five."""
+    world = World(1)
+    world.primary.is_down = True
+    sender = world.sender("orders")
+    assert not world.send(sender)
+    world.pass_time(timedelta(minutes=1))
+    assert world.send(sender)
+    (queue,) = [path for path, each in world.queues.items() if each.waiting]
+    syphon = world.syphon(queue)
+    while not syphon.pump.memory.left_count():
+        syphon.step()
+    assert world.send(sender)
+    behind = world.queues[queue].waiting[1]
+    world.primary.heal()
+    syphon.pump.primary_recovered()
+    began_at = world.clock.at
+    while len(world.entities["orders"].arrived) < 2:
+        syphon.step()
+        world.pass_time(timedelta(milliseconds=100))
+    assert behind.lock_count < DELIVERY_COUNT_DEFAULT
+    assert world.clock.at - began_at < LOCK + 1_000, "and it is home as soon as the lock has ended"
+    assert world.entities["orders"].arrived == ["orders-1", "orders-2"]
+
+
+@pytest.mark.rule("B8.7")
+def test_no_sender_finds_the_entity_healthy_before_it_catches_up() -> None:
+    """Senders look without the lock: between the two, the next message of a session would overtake its backlog."""
+    world = world_of(1, failover_interval=timedelta(0))
+    world.primary.is_down = True
+    assert world.send(world.sender("orders"), session_id="a")
+    watch, seen = world.availability.watch("orders"), list[bool]()
+
+    class Overheard(FailoverDetector):
+        def recover(self, now: Millis) -> bool:
+            was_failed_over = super().recover(now)
+            seen.append(watch.is_untroubled)
+            return was_failed_over
+
+    watch.whole = Overheard(**{each.name: getattr(watch.whole, each.name) for each in fields(watch.whole)})
+    world.availability.mark_healthy("orders", world.clock.at)
+    assert seen == [False]
+    assert world.availability.is_catching_up

@@ -333,9 +333,6 @@ def test_a_key_revoked_during_the_outage_is_raised_to_the_sender_instead_of_fill
     assert len(trial.audit(may_repeat=True).waiting) >= 1
 
 
-@pytest.mark.xfail(
-    reason="failed 2 of 5 times: a session is called caught up with part of its backlog on the way", strict=False
-)
 @pytest.mark.rule("B8.7")
 def test_a_message_session_is_in_order_through_an_outage_and_its_end(spaces: Spaces) -> None:
     """While it sends without a pause: after the heal it goes on through the backlog, and then directly again."""
@@ -367,4 +364,5 @@ def test_a_message_session_is_in_order_through_an_outage_and_its_end(spaces: Spa
         send_until(is_in(client, Availability.HEALTHY))
         send()
         assert EventKind.CAUGHT_UP in trial.kinds()
+    assert trial.waiting() == trial.dead() == []
     assert spaces.primary.take_all(trial.path, "s") == sent

@@ -135,7 +135,8 @@ class SendAvailability:
 
     @property
     def is_catching_up(self) -> bool:
-        return any(each.catching_up.is_active for each in self._watches.values())
+        with self._lock:
+            return any(each.catching_up.is_active for each in self._watches.values())
 
     def surveyed(self, survey: Survey | None, now: Millis) -> None:
         """What was found; None if the backlog could not be looked into, which is tried again after a pause."""
@@ -280,7 +281,9 @@ class SendAvailability:
 
     def advance_failovers(self, now: Millis) -> None:
         """Let time pass without starting pings, so that a view shows what the next send would meet."""
-        for watch in list(self._watches.values()):
+        with self._lock:
+            watches = list(self._watches.values())
+        for watch in watches:
             self.route(watch.path, now)
 
     def next_action_at(self) -> Millis:
@@ -324,11 +327,13 @@ class SendAvailability:
         with self._lock:
             for fragment in parts:
                 detector = watch.at(fragment)
-                if detector is None or not detector.recover(now):
+                if detector is None:
                     continue
-                recovered.append(fragment)
-                if self.options.ordered_recovery and watch.catching_up.start(now, watch.concerns(fragment)):
-                    watch.whole.is_catching_up = True
+                # Before it recovers: senders look without the lock whether there is anything to decide.
+                if self.options.ordered_recovery and detector.failed_over_at is not None:
+                    watch.whole.is_catching_up |= watch.catching_up.start(now, watch.concerns(fragment))
+                if detector.recover(now):
+                    recovered.append(fragment)
             watch.forget_healthy()
         for fragment in recovered:
             self._tell_of(watch, EventKind.RECOVERED, now, None, fragment)

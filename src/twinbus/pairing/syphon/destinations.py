@@ -93,6 +93,13 @@ class PumpMemory:
     def destination(self, path: str) -> Destination:
         return self.destinations.setdefault(path, Destination())
 
+    def all_free_at(self, now: Millis) -> Millis:
+        """When the last lock ends of what was left for destinations that are not paused."""
+        return max(
+            (until for each in self.destinations.values() if now >= each.paused_until for until in each.left.values()),
+            default=now,
+        )
+
     def left_count(self) -> int:
         return sum(len(each.left) for each in self.destinations.values())
 

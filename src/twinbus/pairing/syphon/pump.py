@@ -41,8 +41,12 @@ from twinbus.pairing.syphon.transport import (
 
 BATCH_MAX = 100
 LEFT_MAX = 10_000
-GIVEN_BACK_WAIT: Millis = 500
-"""Before the next pass, where messages wait for earlier ones whose locks have not ended."""
+BEHIND_WAIT_MIN: Millis = 500
+BEHIND_WAIT_GROWTH = 3
+BEHIND_WAIT_SHARE = 4
+"""Where messages wait for earlier ones whose locks have not ended, the next pass comes after this, then after three times as long
+and so on, up to a fourth of a lock. Each pass costs those messages one of their deliveries, and a backlog queue that
+somebody else created may dead-letter them after ten."""
 
 LOCK_MARGIN: Millis = 1_000
 """A send is not begun this shortly before the lock ends: the message would come again."""
@@ -122,6 +126,7 @@ class Pump:
         self._poison_quota = PoisonQuota() if poison_quota is None else poison_quota
         self._page_max = page_max
         self._retry_after = RETRY_MIN
+        self._behind_wait = BEHIND_WAIT_MIN
         self._gave_back = False
         """In this pass, because earlier messages to the same destination are still locked."""
 
@@ -144,15 +149,23 @@ class Pump:
 
     def run(self) -> Steps:
         while not self.is_stopping:
-            if (yield from self.do_pass(SYPHON_POLL.total_seconds())):
+            outcome = yield from self.do_pass(SYPHON_POLL.total_seconds())
+            if outcome:
                 self._retry_after = RETRY_MIN
-                if self._gave_back:
-                    yield Wait(GIVEN_BACK_WAIT)
-            elif self._gave_back:
-                yield Wait(GIVEN_BACK_WAIT)
-            else:
+            if self._gave_back:
+                yield Wait(self._wait_behind())
+                continue
+            self._behind_wait = BEHIND_WAIT_MIN
+            if not outcome:
                 yield Wait(self._retry_after)
                 self._retry_after = min(RETRY_MAX, 2 * self._retry_after)
+
+    def _wait_behind(self) -> Millis:
+        """Before the next pass after one that gave messages back. No longer than until all that was left is free again."""
+        now, wait = self._clock.now(), self._behind_wait
+        longest = max(BEHIND_WAIT_MIN, self.memory.lock_duration // BEHIND_WAIT_SHARE)
+        self._behind_wait = min(longest, BEHIND_WAIT_GROWTH * wait)
+        return max(BEHIND_WAIT_MIN, min(wait, self.memory.all_free_at(now) - now))
 
     def do_pass(self, poll_s: float) -> Generator[Request, Answer, Pass]:
         """Take, move, settle."""
