@@ -5,10 +5,13 @@ Processor time, because a machine that is busy with other things must not count.
 never rests: each of its turns asks for the next one.
 """
 
+import threading
 import time
 from types import TracebackType
 
 from twinbus.testing.local_namespace import LocalNamespace
+
+WAIT_S = 60.0
 
 
 def worked_s(namespace: LocalNamespace) -> float:
@@ -23,6 +26,7 @@ class LongestTurn:
     def __init__(self, namespace: LocalNamespace) -> None:
         self._loop = namespace._loop
         self._is_over = False
+        self._has_ended = threading.Event()
         self._since = 0.0
         self.seconds = 0.0
 
@@ -34,6 +38,8 @@ class LongestTurn:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_over = True
+        # The turn that did what the block waited for counts too.
+        assert self._has_ended.wait(WAIT_S)
 
     def _begin(self) -> None:
         self._since = time.thread_time()
@@ -43,5 +49,7 @@ class LongestTurn:
         now = time.thread_time()
         self.seconds = max(self.seconds, now - self._since)
         self._since = now
-        if not self._is_over:
+        if self._is_over:
+            self._has_ended.set()
+        else:
             self._loop.call_soon(self._turn)

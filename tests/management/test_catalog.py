@@ -107,7 +107,7 @@ def test_a_topic_takes_its_subscriptions_and_their_rules_with_it(catalog: Catalo
     again = reopened(catalog, tmp_path)
     assert again.find("t/Subscriptions/s") is None
     again.add(again.new_id(), TopicDescription("t"), NOON)
-    assert again.add(again.new_id(), SubscriptionDescription("t", "s"), NOON).rules == ()
+    assert not list(again.add(again.new_id(), SubscriptionDescription("t", "s"), NOON).rules)
     again.close()
 
 
@@ -115,11 +115,19 @@ def test_rules_keep_the_order_in_which_they_were_made(catalog: Catalog, tmp_path
     catalog.add(catalog.new_id(), TopicDescription("t"), NOON)
     catalog.add(catalog.new_id(), SubscriptionDescription("t", "s"), NOON, RULES)
     changed = replace(RULES[1], filter=SqlFilter("1=1"))
-    catalog.set_rules("t/subscriptions/s", (RULES[0], changed, RULES[3], RuleDescription("a last one")), NOON)
+    catalog.set_rule("t/subscriptions/s", changed)
+    catalog.remove_rule("t/subscriptions/s", RULES[2].name)
+    catalog.set_rule("t/subscriptions/s", RuleDescription("a last one"))
+    assert list(catalog.get("t/subscriptions/s").rules) == [
+        RULES[0],
+        changed,
+        *RULES[3:],
+        RuleDescription("a last one"),
+    ]
     again = reopened(catalog, tmp_path)
     names = [rule.name for rule in again.get("t/subscriptions/s").rules]
     assert names == ["$Default", "none", "correlation", "a last one"]
-    assert again.get("t/subscriptions/s").rules[1] == changed
+    assert list(again.get("t/subscriptions/s").rules)[1] == changed
     again.close()
 
 

@@ -46,7 +46,7 @@ def filled(folder: Path) -> Catalog:
     catalog.add(catalog.new_id(), QueueDescription("gone"), NOON)
     catalog.remove("gone")
     catalog.update(QueueDescription("orders", max_delivery_count=3), NOON + 1)
-    catalog.set_rules("t/subscriptions/s", RULES[1:], NOON)
+    catalog.remove_rule("t/subscriptions/s", RULES[0].name)
     catalog.set_namespace_rule(ACCESS)
     return catalog
 

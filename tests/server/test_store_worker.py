@@ -15,9 +15,9 @@ from twinbus.server.stores.worker import DAMAGED_PAUSE_S, EVENTS_TOGETHER_MAX, R
 from twinbus.store.changes import Change, Enqueued, FragmentCreated, FragmentKey, StoredMessage
 from twinbus.store.damage import Damage
 from twinbus.store.messaging_store import SessionSummary
-from twinbus.store.reads import ReadSessions
+from twinbus.store.reads import SessionNames
 
-WAIT_S = 5.0
+WAIT_S = 60.0
 
 
 class Recorder:
@@ -120,10 +120,10 @@ class World:
     def count(self) -> None:
         """Ask how many changes were committed."""
 
-        def answered(sessions: list[SessionSummary] | StoreUnavailable) -> None:
-            self.seen.append(len(sessions) if isinstance(sessions, list) else str(sessions))
+        def answered(names: list[str] | StoreUnavailable) -> None:
+            self.seen.append(len(names) if isinstance(names, list) else str(names))
 
-        self.port.query(ReadSessions(1), answered)
+        self.port.query(SessionNames(1, None, 0, 1_000), answered)
 
     @property
     def answers(self) -> list[tuple[int, Any]]:

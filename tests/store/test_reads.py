@@ -11,11 +11,12 @@ import twinbus.broker
 from twinbus.clock import NEVER
 from twinbus.model.wire_names import MessageState
 from twinbus.store import reads
-from twinbus.store.changes import Enqueued, FragmentCreated, StoredMessage, fragment_key
+from twinbus.store.changes import Enqueued, FragmentCreated, SessionStateSet, StoredMessage, fragment_key
 from twinbus.store.memory import MemoryStore
 from twinbus.store.reads import (
     READS,
     BacklogPage,
+    BusiestSessions,
     CheckRows,
     DueFacts,
     DueRows,
@@ -25,10 +26,11 @@ from twinbus.store.reads import (
     MemoryWanted,
     Read,
     ReadNumbers,
-    ReadSessions,
     ReadSessionState,
     ReadTogether,
     Scan,
+    SessionNames,
+    SessionTotals,
     Timely,
     TimesFrom,
     carry_out,
@@ -46,7 +48,8 @@ EXAMPLES: list[Read[object]] = [
     DueFacts(KEY, 5, 10),
     ExpiredRows(KEY, 5, 10, frozenset(), retry_at=6),
     BacklogPage(KEY, 0, 10, 1_000, now=5),
-    ReadSessions(KEY),
+    SessionNames(KEY, None, 0, 10),
+    BusiestSessions(KEY, 10, frozenset({"S"})),
     ReadSessionState(KEY, "s"),
     Load([MemoryWanted(KEY, has_sessions=True, has_duplicates=True)]),
     CheckRows(),
@@ -138,3 +141,38 @@ def test_due_rows_end_before_they_pass_their_size_and_are_asked_for_again(monkey
     rows, next_at = carry_out(DueRows(KEY, 6, 10), store)
     assert ([row.sequence_number for row in rows], next_at) == ([1, 2], 6)
     assert carry_out(DueRows(KEY, 0, 10), store) == Timely([], 1)
+
+
+def store_with_sessions() -> MemoryStore:
+    """`c` has three messages, `a` and `B` two each, and `d` and `B` have a state."""
+    names = ["c", "a", "B", "c", "b", "a", "c"]
+    rows = [StoredMessage(number, b"", 0, NEVER, session_id=name) for number, name in enumerate(names, 1)]
+    store = store_of(*rows)
+    store.commit([SessionStateSet(KEY, "d", b"1", 5), SessionStateSet(KEY, "B", b"1", 7)])
+    return store
+
+
+@pytest.mark.parametrize(
+    ("updated_after", "skip", "top", "expected"),
+    [
+        (None, 0, 10, ["B", "a", "c", "d"]),
+        (None, 1, 2, ["a", "c"]),
+        (None, 3, 2, ["d"]),
+        (None, 9, 2, []),
+        (-1, 0, 10, ["B", "d"]),
+        (5, 0, 10, ["B"]),
+        (4, 1, 1, ["d"]),
+        (7, 0, 10, []),
+    ],
+)
+def test_of_the_message_sessions_only_the_page_that_was_asked_for_travels(
+    updated_after: int | None, skip: int, top: int, expected: list[str]
+) -> None:
+    assert carry_out(SessionNames(KEY, updated_after, skip, top), store_with_sessions()) == expected
+
+
+def test_message_sessions_are_summed_up_where_they_are() -> None:
+    keys = frozenset(["B", "D", "X", "C"])
+    found = carry_out(BusiestSessions(KEY, 2, keys), store_with_sessions())
+    assert found == SessionTotals(3, 7, [("c", 3), ("B", 2)], ["C", "B"])
+    assert carry_out(BusiestSessions(KEY, 0, frozenset()), store_with_sessions()) == SessionTotals(3, 7, [], [])

@@ -6,6 +6,7 @@ idle_sweep         deletes entities that nobody uses
 validation, quotas what is allowed
 forward_targets    where entities may forward to
 catalog            what exists, durable; records and typed_values are its rows
+rule_set           the rules of a subscription in it
 catalog_file       a file that it is kept in; catalog_checks: whether the disk changed any of it
 catalog_postgres   a schema of a database that it is kept in
 catalog_copy       one catalog into another

@@ -9,7 +9,7 @@ Writes block on the disk and may come from any thread, one after another. Reads 
 """
 
 from bisect import insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from twinbus.management.records import (
     write_entity,
     write_rule,
 )
+from twinbus.management.rule_set import NO_RULES, RuleSet
 from twinbus.model.descriptions import (
     AuthorizationRule,
     EntityDescription,
@@ -90,7 +91,7 @@ class NamespaceInfo:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entity of the catalog. `rules` are a subscription's, in the order they were created.
+    """One entity of the catalog. `rules` are a subscription's.
 
     `first_store`: the messaging store of its first fragment. None where the topic decides, and for entities that were
     created before it was kept.
@@ -100,7 +101,7 @@ class Entry:
     description: EntityDescription
     created_at: Millis
     updated_at: Millis
-    rules: tuple[RuleDescription, ...] = ()
+    rules: RuleSet = NO_RULES
     first_store: int | None = None
 
 
@@ -145,7 +146,7 @@ class Catalog:
         self._sorted_keys: dict[type[EntityDescription], list[str]] = {kind: [] for kind in KINDS.values()}
         self._by_topic: dict[str, dict[str, Entry]] = {}
         for entity_id, kind, text, entity_created_at, updated_at, first_store in self._database.rows(ENTITIES):
-            description, own_rules = read_entity(KINDS[kind], text), tuple(rules.get(entity_id, ()))
+            description, own_rules = read_entity(KINDS[kind], text), RuleSet(rules.get(entity_id, ()))
             self._remember(Entry(entity_id, description, entity_created_at, updated_at, own_rules, first_store))
         self._access_rules = {key: read_authorization_rule(text) for key, text in self._database.rows(ACCESS_RULES)}
 
@@ -200,7 +201,7 @@ class Catalog:
                     read_entity(KINDS[kind], text),
                     created_at,
                     updated_at,
-                    tuple(read_rule(rule) for (rule,) in self._database.rows(RULES_OF, (entity_id,))),
+                    RuleSet([read_rule(rule) for (rule,) in self._database.rows(RULES_OF, (entity_id,))]),
                     first_store,
                 )
                 for entity_id, kind, text, created_at, updated_at, first_store in rows
@@ -231,11 +232,11 @@ class Catalog:
         entity_id: int,
         description: EntityDescription,
         now: Millis,
-        rules: tuple[RuleDescription, ...] = (),
+        rules: Iterable[RuleDescription] = (),
         first_store: int | None = None,
     ) -> Entry:
         path = path_of(description)
-        entry = Entry(entity_id, description, now, now, rules, first_store)
+        entry = Entry(entity_id, description, now, now, RuleSet(rules), first_store)
         with self._database.transaction() as execute:
             if self.find(path) is not None:
                 raise EntityAlreadyExists(f"'{path}' exists already. Choose another name or update it.")
@@ -244,7 +245,7 @@ class Catalog:
             # Only left by a change that was made although its answer was lost.
             execute(FORGET_ENTITY, (path_key(path),))
             execute(ADD_ENTITY, values)
-            for rule in rules:
+            for rule in entry.rules:
                 execute(ADD_RULE, (entity_id, path_key(rule.name), write_rule(rule)))
         self._remember(entry)
         return entry
@@ -267,21 +268,24 @@ class Catalog:
         for each in gone:
             self._forget(each)
 
-    def set_rules(self, path: str, rules: tuple[RuleDescription, ...], now: Millis) -> Entry:
-        """Make these the rules of the subscription. Rules that stay are the same objects, and keep their place in the order."""
+    def set_rule(self, path: str, rule: RuleDescription) -> Entry:
+        """Give a subscription this rule, at the place of the one that has its name if there is one."""
+        with self._database.transaction() as execute:
+            entry, key = self.get(path), path_key(rule.name)
+            if entry.rules.find(rule.name) is not None:
+                execute(UPDATE_RULE, (write_rule(rule), entry.id, key))
+            else:
+                # Only left by a change that was made although its answer was lost.
+                execute(REMOVE_RULE, (entry.id, key))
+                execute(ADD_RULE, (entry.id, key, write_rule(rule)))
+        return self._remember(replace(entry, rules=entry.rules.with_rule(rule)))
+
+    def remove_rule(self, path: str, name: str) -> Entry:
+        """A rule that the subscription has."""
         with self._database.transaction() as execute:
             entry = self.get(path)
-            before = {path_key(rule.name): rule for rule in entry.rules}
-            after = {path_key(rule.name): rule for rule in rules}
-            for key in before.keys() - after.keys():
-                execute(REMOVE_RULE, (entry.id, key))
-            for key, rule in after.items():
-                if key not in before:
-                    execute(REMOVE_RULE, (entry.id, key))
-                    execute(ADD_RULE, (entry.id, key, write_rule(rule)))
-                elif rule is not before[key]:
-                    execute(UPDATE_RULE, (write_rule(rule), entry.id, key))
-        return self._remember(replace(entry, rules=rules))
+            execute(REMOVE_RULE, (entry.id, path_key(name)))
+        return self._remember(replace(entry, rules=entry.rules.without(name)))
 
     def set_namespace_rule(self, rule: AuthorizationRule) -> None:
         with self._database.transaction() as execute:

@@ -228,10 +228,10 @@ class ControlPlane:
         rule = replace(rule, created_at=self.clock.now())
         async with self._turn_of(topic):
             entry = self.subscription(topic, subscription)
-            if _rule_named(entry, rule.name) is not None:
+            if entry.rules.find(rule.name) is not None:
                 raise EntityAlreadyExists(f"The rule '{rule.name}' exists already. Choose another name or update it.")
             check_room_for_rule(self.catalog, topic, rule)
-            await self._set_rules(entry, (*entry.rules, rule))
+            await self._change_rule(entry, None, rule)
         return rule
 
     async def update_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
@@ -242,25 +242,20 @@ class ControlPlane:
             after = replace(rule, name=before.name, created_at=before.created_at)
             if isinstance(after.filter, CorrelationFilter) is not isinstance(before.filter, CorrelationFilter):
                 check_room_for_rule(self.catalog, topic, after)
-            await self._set_rules(entry, tuple(after if each is before else each for each in entry.rules))
+            await self._change_rule(entry, before, after)
         return after
 
     async def delete_rule(self, topic: str, subscription: str, name: str) -> None:
         async with self._turn_of(topic):
             entry = self.subscription(topic, subscription)
-            gone = self.rule(topic, subscription, name)
-            await self._set_rules(entry, tuple(each for each in entry.rules if each is not gone))
+            await self._change_rule(entry, self.rule(topic, subscription, name), None)
 
     def subscription(self, topic: str, name: str) -> Entry:
         self.topic(topic)
         return self.catalog.get(subscription_path(topic, name))
 
-    def rules(self, topic: str, subscription: str) -> list[RuleDescription]:
-        """In the order of their names, as they are listed."""
-        return sorted(self.subscription(topic, subscription).rules, key=lambda rule: path_key(rule.name))
-
     def rule(self, topic: str, subscription: str, name: str) -> RuleDescription:
-        found = _rule_named(self.subscription(topic, subscription), name)
+        found = self.subscription(topic, subscription).rules.find(name)
         if found is None:
             raise EntityNotFound.at(f"{subscription_path(topic, subscription)}/Rules/{name}")
         return found
@@ -280,21 +275,22 @@ class ControlPlane:
         self._submitted.add(task)
         task.add_done_callback(self._submitted.discard)
 
-    async def _set_rules(self, entry: Entry, rules: tuple[RuleDescription, ...]) -> None:
-        """Durable first: the memory cannot fail after that, since every rule was compiled and there is room for it."""
+    async def _change_rule(self, entry: Entry, before: RuleDescription | None, after: RuleDescription | None) -> None:
+        """Durable first: the memory cannot fail after that, since the rule was compiled and there is room for it."""
         assert isinstance(entry.description, SubscriptionDescription)
-        topic, name = entry.description.topic, entry.description.name
+        topic, name, path = entry.description.topic, entry.description.name, path_of(entry.description)
         elsewhere = await self.peers.available_stores()
         check = self.runtime.check_rules_can_change
         await self._ask(lambda reply: check(topic, name, self.clock.now(), reply, elsewhere))
-        await self._write(lambda: self.catalog.set_rules(path_of(entry.description), rules, self.clock.now()))
-        # By identity: a subscription may have many thousand, and 1 equals True where filters tell them apart.
-        before, after = set(map(id, entry.rules)), set(map(id, rules))
-        removed = [rule.name for rule in entry.rules if id(rule) not in after]
-        added = [rule for rule in rules if id(rule) not in before]
+        if after is not None:
+            await self._write(lambda: self.catalog.set_rule(path, after))
+        elif before is not None:
+            await self._write(lambda: self.catalog.remove_rule(path, before.name))
+        removed = [] if before is None else [before.name]
+        added = [] if after is None else [after]
         change = self.runtime.change_rules
         await self._ask(lambda reply: change(topic, name, removed, added, self.clock.now(), reply))
-        await self.peers.follow(path_of(entry.description))
+        await self.peers.follow(path)
 
     def topic(self, name: str) -> TopicDescription:
         entry = self.catalog.get(name)
@@ -326,10 +322,6 @@ def _spelt_as(before: EntityDescription, after: EntityDescription) -> EntityDesc
         assert isinstance(before, SubscriptionDescription)
         return replace(after, topic=before.topic, name=before.name)
     return replace(after, name=before.name)
-
-
-def _rule_named(entry: Entry, name: str) -> RuleDescription | None:
-    return next((rule for rule in entry.rules if path_key(rule.name) == path_key(name)), None)
 
 
 def restore(catalog: Catalog, entities: Entities, now: Millis) -> None:

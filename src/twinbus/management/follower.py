@@ -23,6 +23,8 @@ from twinbus.model.paths import parse_address, path_key
 
 LOADED_WAIT_S = 10.0
 LOADED_POLL_S = 0.002
+RULES_TOGETHER = 100
+"""Compared or changed in one turn of the loop: some milliseconds."""
 
 
 class Follower:
@@ -71,19 +73,24 @@ class Follower:
             update = self._entities.update
             await self._ask(lambda reply: update(entry.description, self._clock.now(), reply, None))
         if isinstance(running, SubscriptionEntity):
-            self._follow_rules(entry, running)
+            await self._follow_rules(entry, running)
 
-    def _follow_rules(self, entry: Entry, running: SubscriptionEntity) -> None:
+    async def _follow_rules(self, entry: Entry, running: SubscriptionEntity) -> None:
+        """In steps, since there may be many thousand. Nobody else changes them meanwhile."""
         assert isinstance(entry.description, SubscriptionDescription)
         topic, name = entry.description.topic, entry.description.name
         wanted = {path_key(rule.name): rule for rule in entry.rules}
         before = dict(running.rules)
-        for key, rule in before.items():
+        for place, (key, rule) in enumerate(before.items(), 1):
             if not _is_same(wanted.get(key), rule):
                 self._entities.remove_rule(topic, name, rule.name)
-        for key, rule in wanted.items():
+            if place % RULES_TOGETHER == 0:
+                await asyncio.sleep(0)
+        for place, (key, rule) in enumerate(wanted.items(), 1):
             if not _is_same(before.get(key), rule):
                 self._entities.add_rule(topic, name, rule)
+            if place % RULES_TOGETHER == 0:
+                await asyncio.sleep(0)
 
     async def _delete(self, path: str) -> None:
         address = parse_address(path)
@@ -109,7 +116,7 @@ class Follower:
 
 def _is_same(one: RuleDescription | None, other: RuleDescription | None) -> bool:
     # Not by equality alone: 1 equals True, and filters tell them apart.
-    return one == other and repr(one) == repr(other)
+    return one is other or (one == other and repr(one) == repr(other))
 
 
 async def _loaded(fragments: Sequence[Fragment]) -> None:

@@ -27,9 +27,9 @@ class FilterCounts:
 
 
 def count_filters(subscriptions: Iterable[Entry]) -> FilterCounts:
-    rules = [rule for entry in subscriptions for rule in entry.rules]
-    correlation = sum(isinstance(rule.filter, CorrelationFilter) for rule in rules)
-    return FilterCounts(len(rules) - correlation, correlation)
+    rules = [entry.rules for entry in subscriptions]
+    correlation = sum([each.correlation_count for each in rules])
+    return FilterCounts(sum(map(len, rules)) - correlation, correlation)
 
 
 def check_room_for_entity(

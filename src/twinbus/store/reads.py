@@ -10,11 +10,13 @@ What the broker decided meanwhile it has to add itself: an answer may name a row
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from twinbus.clock import NEVER, Millis
 from twinbus.model import wire_names
 from twinbus.model.content import application_properties
+from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import FragmentKey, StoredMessage
 from twinbus.store.damage import CheckedPage
@@ -268,14 +270,45 @@ def _destination(content: bytes) -> str | None:
 # Message sessions
 
 
+# A fragment may have hundreds of thousands of them: what is asked for is picked out here, and the rest does not travel.
+
+
 @dataclass(frozen=True, slots=True)
-class ReadSessions:
-    """The message sessions with active messages or a state."""
+class SessionNames:
+    """A page of the message sessions with active messages or a state, by name; with a time, of those whose state was set later."""
 
     fragment: FragmentKey
+    updated_after: Millis | None
+    skip: int
+    top: int
 
-    def run(self, store: MessagingStore) -> list[SessionSummary]:
-        return store.sessions(self.fragment)
+    def run(self, store: MessagingStore) -> list[str]:
+        found, after = store.sessions(self.fragment), self.updated_after
+        if after is not None:
+            found = [each for each in found if each.state_updated_at is not None and each.state_updated_at > after]
+        return sorted([each.session_id for each in found])[self.skip : self.skip + self.top]
+
+
+class SessionTotals(NamedTuple):
+    session_count: int
+    active_count: int
+    busiest: list[tuple[str, int]]  # session id and active messages: those with most first, then by name
+    asked: list[str]  # of the keys that were asked about, those of sessions with active messages
+
+
+@dataclass(frozen=True, slots=True)
+class BusiestSessions:
+    """The sums over all message sessions with active messages, and those with most. `keys`: see `SessionTotals.asked`."""
+
+    fragment: FragmentKey
+    top: int
+    keys: frozenset[str]
+
+    def run(self, store: MessagingStore) -> SessionTotals:
+        counts = [(each.session_id, each.active_count) for each in store.sessions(self.fragment) if each.active_count]
+        busiest = nsmallest(self.top, counts, key=lambda each: (-each[1], each[0]))
+        asked = [key for session_id, _ in counts if (key := session_key(session_id)) in self.keys] if self.keys else []
+        return SessionTotals(len(counts), sum([count for _, count in counts]), busiest, asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +402,8 @@ READS: Final = frozenset(
         DueFacts,
         ExpiredRows,
         BacklogPage,
-        ReadSessions,
+        SessionNames,
+        BusiestSessions,
         ReadSessionState,
         Load,
         CheckRows,

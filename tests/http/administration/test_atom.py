@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from twinbus.amqp.codec.types import Long, Timestamp
 from twinbus.clock import NEVER
 from twinbus.errors import ArgumentError, ForwardTargetMissing, OperationInProgress, QuotaExceeded, ServerBusy
-from twinbus.http.atom.envelopes import AtomEntry, write_entry, write_feed
+from twinbus.http.atom.envelopes import AtomEntry, write_entry, write_feed, write_feed_entry
 from twinbus.http.atom.rule_xml import read_rule_description, write_rule_description
 from twinbus.http.atom.xml_reader import parse_xml
 from twinbus.http.refusals import sub_code, write_error
@@ -138,11 +138,10 @@ def test_the_type_of_a_value_has_a_prefix_of_four_characters() -> None:
 
 def test_a_feed_has_a_second_link_only_if_there_is_another_page() -> None:
     entry = AtomEntry("t/Subscriptions/s", "s", 0, 0, "<x/>")
-    whole = parse_xml(write_feed("Subscriptions", "http://h/t", None, [entry], "http://h", 0).encode())
+    written = [write_feed_entry(entry, "http://h")]
+    whole = parse_xml(write_feed("Subscriptions", "http://h/t", None, written, 0).encode())
     assert [child.name for child in whole.children].count("link") == 1
-    part = parse_xml(
-        write_feed("Subscriptions", "http://h/t", "http://h/t?$skip=1&$top=1", [entry], "http://h", 0).encode()
-    )
+    part = parse_xml(write_feed("Subscriptions", "http://h/t", "http://h/t?$skip=1&$top=1", written, 0).encode())
     links = [child for child in part.children if child.name == "link"]
     assert links[1].attributes == {"rel": "next", "href": "http://h/t?$skip=1&$top=1"}
     assert part.child("entry").text_of("id") == "http://h/t/Subscriptions/s"  # type: ignore[union-attr]

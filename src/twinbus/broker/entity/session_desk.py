@@ -5,6 +5,7 @@ over while it is held: the receiver that had it loses it at once, and what that 
 holder to settle.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from hmac import compare_digest
@@ -48,7 +49,7 @@ class SessionDesk:
         for fragment, sessions in zip(fragments, self._sessions, strict=True):
             fragment.set_sessions(sessions)
         self._receivers: dict[SessionLock, Consumer] = {}
-        self._waiters: list[_Waiter] = []
+        self._waiters: deque[_Waiter] = deque()
         self._turn = 0
 
     def __len__(self) -> int:
@@ -107,14 +108,16 @@ class SessionDesk:
 
     def serve_waiters(self, now: Millis) -> None:
         """Give free sessions to those who wait for any, first come first served."""
-        while True:
-            self._waiters = [waiter for waiter in self._waiters if not waiter.is_over]
-            if not self._waiters:
-                return
+        waiters = self._waiters
+        while waiters:
+            # Those that have given up are dropped when they come up: thousands may wait, and this is asked for every message.
+            if waiters[0].is_over:
+                waiters.popleft()
+                continue
             free = self._oldest_free()
             if free is None:
                 return
-            waiter = self._waiters.pop(0)
+            waiter = waiters.popleft()
             waiter.is_over = True
             tell(waiter.reply, self._hold(*free, now, is_exclusive=waiter.is_exclusive))
 

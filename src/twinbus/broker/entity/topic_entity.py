@@ -1,6 +1,6 @@
 """A topic: what is sent to it is copied to every subscription whose rules match (contract A16)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Final
@@ -23,6 +23,7 @@ from twinbus.broker.operations.asked_queue import WaysOut
 from twinbus.broker.operations.steps import run
 from twinbus.broker.replies import NO_COUNTS, Holdings, QueueCounts, Reply, SendReply
 from twinbus.broker.target import TargetName
+from twinbus.broker.wakeups import LongSteps
 from twinbus.clock import Millis
 from twinbus.errors import EntityNotFound, MessagingError
 from twinbus.model.descriptions import RuleDescription, SubscriptionDescription, TopicDescription
@@ -162,13 +163,18 @@ class TopicEntity:
             for rule in rules:
                 self.rules.add_rule(subscription, rule)
         except MessagingError:
-            self.rules.remove_subscription(subscription)
+            for _ in self.rules.remove_subscription(subscription):
+                pass
             raise
         self.subscriptions[path_key(subscription.description.name)] = subscription
 
     def remove_subscription(self, subscription: SubscriptionEntity) -> None:
-        self.rules.remove_subscription(subscription)
+        """Its fragments are gone already, so that no copies are made for it, whatever matches."""
         self.subscriptions.pop(path_key(subscription.description.name), None)
+        steps = self.rules.remove_subscription(subscription)
+        # Most have a few rules, which one step removes.
+        if next(steps, True) is None:
+            self.main_fragments[0].broker.long_work.add(_rest_of(steps))
 
     def _parts(self, index: int) -> list[Fragment]:
         return [subscription.fragment(index) for subscription in self.subscriptions.values()]
@@ -207,3 +213,9 @@ class TopicEntity:
         """How many of them to copy in one commit, so that the copies are not too much for memory; at least one."""
         sizes = accumulate([len(row.content) * len(self.subscriptions) for row in rows])
         return max(1, sum([size <= DUE_COPIES_BYTES_MAX for size in sizes]))
+
+
+def _rest_of(steps: Iterator[None]) -> LongSteps:
+    yield
+    for _ in steps:
+        yield

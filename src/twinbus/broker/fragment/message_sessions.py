@@ -108,6 +108,9 @@ class MessageSessions:
         held = self._held.get(session_key(session_id))
         return held.lock if held is not None and held.lock.locked_until > now else None
 
+    def held_keys(self) -> frozenset[str]:
+        return frozenset(self._held)
+
     def first_free(self) -> tuple[int, str] | None:
         """The free session with the oldest message, and that message's number."""
         free = self._free

@@ -1,5 +1,9 @@
 """The states that applications keep with message sessions, and the list of sessions (contract A9)."""
 
+from collections.abc import Sequence
+from functools import partial
+from typing import TypeVar
+
 from twinbus.broker.commands import (
     CountSessions,
     GetSessionState,
@@ -16,8 +20,9 @@ from twinbus.broker.operations.steps import Steps, commit, read_each, read_one
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable, NotAllowed
 from twinbus.store.changes import SessionStateSet
-from twinbus.store.messaging_store import SessionSummary
-from twinbus.store.reads import ReadSessions, ReadSessionState
+from twinbus.store.reads import BusiestSessions, Read, ReadSessionState, SessionNames
+
+T = TypeVar("T")
 
 
 def get_session_state(queue: AskedQueue, command: GetSessionState, now: Millis) -> Steps[bytes | None]:
@@ -43,52 +48,59 @@ def check_held(queue: AskedQueue, session_id: str | None, now: Millis) -> str:
 
 
 def list_sessions(queue: AskedQueue, command: ListSessions, now: Millis) -> Steps[list[str]]:
-    found, _ = yield from _summaries(queue)
-    names = [session.session_id for _, session in found if _is_listed(session, command)]
     # By name, so that pages fit together while sessions come and go.
-    return sorted(names)[command.skip : command.skip + command.top]
+    asked = _asked(queue)
+    skip = command.skip if len(asked) == 1 else 0
+    wanted = partial(
+        SessionNames, updated_after=command.updated_after, skip=skip, top=command.skip + command.top - skip
+    )
+    found = yield from _of_each([(fragment, wanted(fragment.key)) for fragment in asked])
+    names = sorted([name for _, names in found for name in names])
+    return names[command.skip - skip : command.skip - skip + command.top]
 
 
 def count_sessions(queue: AskedQueue, command: CountSessions, now: Millis) -> Steps[SessionCounts]:
-    found, is_all = yield from _summaries(queue)
-    counts = [
-        SessionCount(session.session_id, session.active_count, _is_held(queue, fragment, session.session_id, now))
-        for fragment, session in found
-        if session.active_count
+    asked, desk, end = _asked(queue), queue.sessions(), command.skip + command.top
+    reads = [
+        (fragment, BusiestSessions(fragment.key, end, desk.sessions_of(fragment).held_keys())) for fragment in asked
     ]
-    counts.sort(key=lambda each: (-each.active, each.session_id))
+    found = yield from _of_each(reads)
+    busiest = sorted(
+        [(-active, session_id, fragment) for fragment, totals in found for session_id, active in totals.busiest],
+        key=lambda each: each[:2],
+    )
     return SessionCounts(
-        sessions=len(counts),
-        held=sum([each.is_held for each in counts]),
-        active=sum([each.active for each in counts]),
-        page=counts[command.skip : command.skip + command.top],
-        is_all=is_all,
+        sessions=sum([totals.session_count for _, totals in found]),
+        held=sum([_held_count(queue, fragment, totals.asked, now) for fragment, totals in found]),
+        active=sum([totals.active_count for _, totals in found]),
+        page=[
+            SessionCount(session_id, -active, _held_count(queue, fragment, [session_id], now) > 0)
+            for active, session_id, fragment in busiest[command.skip : end]
+        ],
+        is_all=len(found) == len(queue.own_fragments),
     )
 
 
-def _is_held(queue: AskedQueue, fragment: Fragment, session_id: str, now: Millis) -> bool:
-    return queue.sessions().sessions_of(fragment).lock_of(session_id, now) is not None
+def _held_count(queue: AskedQueue, fragment: Fragment, session_ids: Sequence[str], now: Millis) -> int:
+    sessions = queue.sessions().sessions_of(fragment)
+    return sum([sessions.lock_of(session_id, now) is not None for session_id in session_ids])
 
 
-def _summaries(queue: AskedQueue) -> Steps[tuple[list[tuple[Fragment, SessionSummary]], bool]]:
-    """The message sessions with their fragments, and whether these are all fragments of the queue: unavailable ones are
-    skipped. Raises if none is available."""
+def _asked(queue: AskedQueue) -> list[Fragment]:
+    """The fragments that can be asked; raises if there is none."""
     queue.sessions()
     check_any_available(queue.fragments)
-    asked = [fragment for fragment in queue.fragments if fragment.is_available]
-    answers = yield from read_each([(fragment, ReadSessions(fragment.key)) for fragment in asked])
+    return [fragment for fragment in queue.fragments if fragment.is_available]
+
+
+def _of_each(reads: Sequence[tuple[Fragment, Read[T]]]) -> Steps[list[tuple[Fragment, T]]]:
+    """The answers with their fragments, of those that have not become unavailable meanwhile; raises if all have."""
+    answers = yield from read_each(reads)
     heard = [
-        (fragment, sessions)
-        for fragment, sessions in zip(asked, answers, strict=True)
-        if not isinstance(sessions, FragmentUnavailable)
+        (fragment, answer)
+        for (fragment, _), answer in zip(reads, answers, strict=True)
+        if not isinstance(answer, FragmentUnavailable)
     ]
     if not heard:
-        raise asked[0].broker.unavailable()
-    found = [(fragment, session) for fragment, sessions in heard for session in sessions]
-    return found, len(heard) == len(queue.own_fragments)
-
-
-def _is_listed(session: SessionSummary, command: ListSessions) -> bool:
-    if command.updated_after is None:
-        return True
-    return session.state_updated_at is not None and session.state_updated_at > command.updated_after
+        raise reads[0][0].broker.unavailable()
+    return heard

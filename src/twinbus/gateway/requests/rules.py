@@ -24,7 +24,7 @@ def remove_rule(call: Call) -> None:
 def enumerate_rules(call: Call) -> None:
     skip = max(call.arguments.number("skip", 0), 0)
     top = call.arguments.count("top", LIST_COUNT_MAX, LIST_COUNT_MAX)
-    rules = call.control.rules(*_subscription_of(call))[skip : skip + top]
+    rules = call.control.subscription(*_subscription_of(call)).rules.page(skip, top)
     call.billed_as(call, rules)
     if not rules:
         call.respond(NO_RULES)

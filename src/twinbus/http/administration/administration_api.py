@@ -1,8 +1,8 @@
 """The administration API: Atom entries in and out, in front of the control plane. Everything needs Manage."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar, assert_never
+from typing import assert_never
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -35,7 +35,7 @@ from twinbus.http.administration.resources import (
 )
 from twinbus.http.atom.entity_reader import read_integer
 from twinbus.http.atom.entity_writer import View
-from twinbus.http.atom.envelopes import AtomEntry, write_entry, write_feed
+from twinbus.http.atom.envelopes import AtomEntry, write_entry, write_feed, write_feed_entry
 from twinbus.http.atom.rule_xml import read_rule_description
 from twinbus.http.refusals import XmlResponder
 from twinbus.http.request_body import read_body
@@ -50,8 +50,6 @@ from twinbus.model.descriptions import (
     TopicDescription,
 )
 from twinbus.model.paths import subscription_path
-
-T = TypeVar("T")
 
 BODY_SIZE_MAX = 1024 * 1024
 PAGE_SIZE_DEFAULT = 100
@@ -126,9 +124,9 @@ class AdministrationApi:
                 self._control.topic(topic)
                 return await self._entity_page(request, "Subscriptions", self._catalog.subscriptions(topic), presenter)
             case RuleList(topic, subscription):
-                rules = self._control.rules(topic, subscription)
-                page = [presenter.rule(topic, subscription, rule) for rule in _of_page(request, rules)]
-                return self._feed(request, "Rules", page, len(rules))
+                rules = self._control.subscription(topic, subscription).rules
+                page = presenter.rules(topic, subscription, rules.page(*_paging(request)))
+                return await self._feed(request, "Rules", page, len(rules))
         assert_never(resource)
 
     async def _put(self, request: Request, resource: Resource, presenter: Presenter) -> Response:
@@ -237,16 +235,16 @@ class AdministrationApi:
     async def _entity_page(
         self, request: Request, title: str, entries: Sequence[Entry], presenter: Presenter
     ) -> Response:
-        page = [await presenter.entity(entry) for entry in _of_page(request, entries)]
-        return self._feed(request, title, page, len(entries))
-
-    def _feed(self, request: Request, title: str, page: Sequence[AtomEntry], count: int) -> Response:
         skip, top = _paging(request)
-        here = str(request.url)
-        following = f"{_base_url(request)}{request.url.path}?$skip={skip + top}&$top={top}"
+        return await self._feed(request, title, presenter.entities(entries[skip : skip + top]), len(entries))
+
+    async def _feed(self, request: Request, title: str, page: AsyncIterator[AtomEntry], count: int) -> Response:
+        skip, top = _paging(request)
+        here, base_url = str(request.url), _base_url(request)
+        following = f"{base_url}{request.url.path}?$skip={skip + top}&$top={top}"
         has_more = skip + top < count
-        now = self._control.clock.now()
-        xml = write_feed(title, here, following if has_more else None, page, _base_url(request), now)
+        entries = [write_feed_entry(entry, base_url) async for entry in page]
+        xml = write_feed(title, here, following if has_more else None, entries, self._control.clock.now())
         return Response(xml, 200, media_type="application/atom+xml;type=feed;charset=utf-8")
 
 
@@ -264,11 +262,6 @@ def _check_match(request: Request, updated_at: Millis) -> None:
 
 def _base_url(request: Request) -> str:
     return str(request.base_url).rstrip("/")
-
-
-def _of_page(request: Request, items: Sequence[T]) -> Sequence[T]:
-    skip, top = _paging(request)
-    return items[skip : skip + top]
 
 
 def _paging(request: Request) -> tuple[int, int]:

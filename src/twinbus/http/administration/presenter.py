@@ -1,7 +1,12 @@
-"""Catalog entries on their way out: an entry goes in, the Atom entry with its counts of the moment comes out."""
+"""Catalog entries on their way out: an entry goes in, the Atom entry with its counts of the moment comes out.
+
+A page may have a thousand of them, and a topic two thousand subscriptions whose messages count as its own: the loop goes on in
+between.
+"""
 
 import re
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
 
 from twinbus.broker.replies import Holdings
 from twinbus.clock import Clock, Millis
@@ -10,6 +15,7 @@ from twinbus.http.atom.entity_writer import View, write_queue, write_subscriptio
 from twinbus.http.atom.envelopes import AtomEntry, description_node
 from twinbus.http.atom.rule_xml import write_rule_description
 from twinbus.http.atom.xml_writer import leaf
+from twinbus.http.pace import Pace
 from twinbus.management.catalog import Catalog, Entry, NamespaceInfo, path_of
 from twinbus.management.counts import NOTHING, EntityCounts, counts_of, topic_counts
 from twinbus.management.quotas import count_filters
@@ -36,6 +42,12 @@ class Presenter:
     counting: Counting
     clock: Clock
     view: View
+    pace: Pace = field(default_factory=Pace)
+
+    async def entities(self, entries: Iterable[Entry]) -> AsyncIterator[AtomEntry]:
+        for entry in entries:
+            yield await self.entity(entry)
+            await self.pace.rest()
 
     async def entity(self, entry: Entry) -> AtomEntry:
         """While none of its messages can be reached it is shown without counts."""
@@ -71,7 +83,10 @@ class Presenter:
             return NOTHING
         if not isinstance(description, TopicDescription):
             return counts_of(held)
-        below = [await self._held(path_of(one.description)) for one in self.catalog.subscriptions(description.name)]
+        below = []
+        for subscription in self.catalog.subscriptions(description.name):
+            below.append(await self._held(path_of(subscription.description)))
+            await self.pace.rest()
         return topic_counts(held, [NOTHING if each is None else counts_of(each) for each in below])
 
     async def _held(self, path: str) -> Holdings | None:
@@ -80,6 +95,11 @@ class Presenter:
             return await answer_of(lambda reply: self.counting.count(path, self.clock.now(), reply), COUNT_WAIT_S, late)
         except EntityNotFound:
             return None
+
+    async def rules(self, topic: str, subscription: str, rules: Iterable[RuleDescription]) -> AsyncIterator[AtomEntry]:
+        for rule in rules:
+            yield self.rule(topic, subscription, rule)
+            await self.pace.rest()
 
     def rule(self, topic: str, subscription: str, rule: RuleDescription) -> AtomEntry:
         path = f"{subscription_path(topic, subscription)}/Rules/{rule.name}"

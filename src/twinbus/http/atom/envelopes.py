@@ -31,12 +31,11 @@ class AtomEntry:
 
 
 def write_entry(entry: AtomEntry, base_url: str) -> str:
-    return DECLARATION + _entry(entry, base_url)
+    return DECLARATION + write_feed_entry(entry, base_url)
 
 
-def write_feed(
-    title: str, self_url: str, next_url: str | None, entries: Sequence[AtomEntry], base_url: str, now: Millis
-) -> str:
+def write_feed(title: str, self_url: str, next_url: str | None, entries: Sequence[str], now: Millis) -> str:
+    """`entries` as `write_feed_entry` writes them: there may be many, and they need not be written at once."""
     content = [
         leaf("title", title, attribute("type", "text")),
         leaf("id", self_url),
@@ -45,11 +44,10 @@ def write_feed(
     ]
     if next_url is not None:
         content.append(node("link", "", attribute("rel", "next") + attribute("href", next_url)))
-    content += [_entry(entry, base_url) for entry in entries]
-    return DECLARATION + node("feed", "".join(content), attribute("xmlns", ATOM))
+    return DECLARATION + node("feed", "".join([*content, *entries]), attribute("xmlns", ATOM))
 
 
-def _entry(entry: AtomEntry, base_url: str) -> str:
+def write_feed_entry(entry: AtomEntry, base_url: str) -> str:
     url = f"{base_url}/{quote(entry.path, safe='/$')}"
     content = [
         leaf("id", url),

@@ -9,7 +9,8 @@ is reported beside the copies, and the broker decides about dead-lettering.
     scanned    SQL filters without: evaluated on every message, each distinct text once
 """
 
-from collections.abc import Hashable, KeysView
+from collections import Counter
+from collections.abc import Hashable, Iterator, KeysView
 from typing import Generic, NamedTuple, TypeVar
 from uuid import uuid4
 
@@ -25,6 +26,8 @@ from twinbus.model.rules.view import FilterView
 
 SQL_FILTER_COUNT_MAX = 2_000
 CORRELATION_FILTER_COUNT_MAX = 100_000
+UNFILED_TOGETHER = 1_000
+"""Rules of a subscription that is gone, in one step: some milliseconds."""
 
 S = TypeVar("S", bound=Hashable)
 
@@ -144,11 +147,21 @@ class RuleIndex(Generic[S]):
         self._count(entry.rule.description, -1)
         self._unfile(entry)
 
-    def remove_subscription(self, subscription: S) -> None:
-        """With all its rules; nothing if it has none."""
-        for entry in self._rules.pop(subscription, {}).values():
-            self._count(entry.rule.description, -1)
+    def remove_subscription(self, subscription: S) -> Iterator[None]:
+        """With all its rules; nothing if it has none. At once they are no longer listed and count no longer, and to take them out
+        of the tables for matching is the iteration's, which may be interrupted at each step: until then they match."""
+        entries = list(self._rules.pop(subscription, {}).values())
+        by_kind = {type(entry.rule.description.filter): entry.rule.description for entry in entries}
+        counts = Counter([type(entry.rule.description.filter) for entry in entries])
+        for kind, description in by_kind.items():
+            self._count(description, -counts[kind])
+        return self._unfile_in_steps(entries)
+
+    def _unfile_in_steps(self, entries: list[_Entry[S]]) -> Iterator[None]:
+        for place, entry in enumerate(entries, 1):
             self._unfile(entry)
+            if place % UNFILED_TOGETHER == 0:
+                yield
 
     def _count(self, description: RuleDescription, change: int) -> None:
         if isinstance(description.filter, SqlFilter):
