@@ -70,6 +70,9 @@ class Recorder:
     def is_pressed(self) -> bool:
         return self.presses
 
+    def epoch(self) -> int:
+        return 0
+
     def kept_in(self) -> str:
         return "memory"
 

@@ -101,7 +101,7 @@ class MessageBroker:
         self.held_contents = HeldContents() if held_contents is None else held_contents
         self.is_available = False
         self.is_foreign = False
-        """Another process owns the store: it is never available here, and that is no failure."""
+        """Another process owns the store: it is not available here, and that is no failure."""
         self._clock = clock
         self.random = random
         self.lease = lease
@@ -155,6 +155,16 @@ class MessageBroker:
 
     def store_returned(self) -> None:
         self._load()
+
+    def retire(self) -> None:
+        """Decide nothing more: the store is about to be owned by another node. What it was asked for is still answered."""
+        self._epoch += 1  # a load that is under way does not count
+        self.is_available = False
+        self.fault = f"messaging store {self.index} moves to another node"
+
+    @property
+    def is_at_rest(self) -> bool:
+        return not self._waiting
 
     # For fragments and entities
 

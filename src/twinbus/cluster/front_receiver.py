@@ -7,6 +7,7 @@ Demand is taken from the receiver's credit when it is given, as a queue takes wh
 it has become messages or comes back (`recall`). Nothing is handed over for which there is no credit, at any moment.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from twinbus.broker.consumer import Consumer, ReceiveMode, SessionLock, TakenMessage
@@ -22,6 +23,7 @@ from twinbus.errors import FragmentUnavailable, MessagingError
 class Share(Protocol):
     """What one part has of the demand."""
 
+    node: int
     outstanding: int
     is_ready: bool
     is_attached: bool
@@ -43,6 +45,7 @@ class FrontReceiver:
     def __init__(self, receiver: Consumer) -> None:
         self.receiver = receiver
         self.shares: list[Share] = []
+        self._leaving: list[Share] = []  # at nodes that have nothing of the queue any more
         self.is_over = False
         self._is_draining = False
         self._is_planning = False
@@ -77,6 +80,19 @@ class FrontReceiver:
                     continue
         self._plan(now)
 
+    def follow(self, nodes: Sequence[int], share_at: Callable[[int], Share], now: Millis) -> None:
+        """Have a share at each of these nodes, and at no other. What the others have not used is free again."""
+        for share in [share for share in self.shares if share.node not in nodes]:
+            self.shares.remove(share)
+            if share.is_attached:
+                # What it has handed over is on its way, and comes before its answer.
+                self._leaving.append(share)
+                if not share.is_recalled:
+                    share.recall(now, waits=False)
+        known = {share.node for share in self.shares}
+        self.shares += [share_at(node) for node in nodes if node not in known]
+        self.attach_again(now)
+
     def pump(self, now: Millis) -> None:
         """Its credit was raised."""
         self._is_draining = False
@@ -90,10 +106,11 @@ class FrontReceiver:
 
     def close(self, now: Millis) -> None:
         self.is_over = True
-        for share in self.shares:
+        for share in [*self.shares, *self._leaving]:
             if share.is_attached:
                 share.is_attached = False
                 share.close(now)
+        self._leaving.clear()
 
     # Called by the shares
 
@@ -126,14 +143,27 @@ class FrontReceiver:
         if self.is_over:
             return
         self.receiver.credit += unused
+        if share in self._leaving:
+            self._leave(share, now)
         if self._is_draining:
             tell(self.receiver.credit_returned)
         else:
             self._plan(now)
 
+    def _leave(self, share: Share, now: Millis) -> None:
+        self._leaving.remove(share)
+        self.receiver.credit += share.outstanding  # removals that this node cannot finish
+        share.outstanding = 0
+        share.is_attached = False
+        share.close(now)
+
     def lost(self, share: Share, error: MessagingError, now: Millis) -> None:
         """The part is gone, for now or for good."""
         if self.is_over or not share.is_attached:
+            return
+        if share in self._leaving:
+            self._leave(share, now)
+            self._plan(now)
             return
         share.is_attached = share.is_ready = share.is_recalled = share.is_used = False
         unused, share.outstanding = share.outstanding, 0
@@ -190,7 +220,8 @@ class FrontReceiver:
 class LocalShare:
     """At the part of this node; also what its queue sees as the receiver."""
 
-    def __init__(self, front: FrontReceiver, queue: MessageQueue, left_overs: LeftOvers) -> None:
+    def __init__(self, front: FrontReceiver, queue: MessageQueue, left_overs: LeftOvers, node: int) -> None:
+        self.node = node
         self.outstanding = 0
         self.is_ready = self.is_attached = self.is_recalled = self.is_used = False
         self.credit = 0
@@ -254,6 +285,7 @@ class DistantShare:
     """At the part of another node."""
 
     def __init__(self, front: FrontReceiver, peer: Peer, key: int) -> None:
+        self.node = peer.node
         self.outstanding = 0
         self.is_ready = self.is_attached = self.is_recalled = self.is_used = False
         self.key = key

@@ -21,7 +21,7 @@ from twinbus.broker.telling import tell
 from twinbus.clock import Clock, Millis
 from twinbus.cluster.front_commands import run_command
 from twinbus.cluster.front_receiver import DistantShare, FrontReceiver, LocalShare
-from twinbus.cluster.ownership import Ownership
+from twinbus.cluster.ownership import Owners, Ownership
 from twinbus.cluster.part import PartServer
 from twinbus.cluster.peers import Hold, Peers
 from twinbus.cluster.talk import Topic
@@ -37,7 +37,7 @@ class FrontSource:
     """`local`: the same sub-queue at this node, with the fragments that this node serves, if any."""
 
     def __init__(
-        self, local: MessageQueue, owners: Sequence[int], peers: Peers, part: PartServer, clock: Clock
+        self, local: MessageQueue, owners: Owners, peers: Peers, part: PartServer, clock: Clock
     ) -> None:
         self.local = local
         self.ownership = Ownership(peers.node, owners, local.fragments)
@@ -46,6 +46,8 @@ class FrontSource:
         self._clock = clock
         self._receivers: dict[Consumer, FrontReceiver] = {}
         self._holds: dict[str, Hold] = {}
+        self._waiters: set[_SessionWaiter] = set()
+        self._nodes_seen = self.ownership.nodes
 
     @property
     def key(self) -> FragmentKey:
@@ -88,17 +90,31 @@ class FrontSource:
         if isinstance(receiver.session, Hold):
             front.shares = [DistantShare(front, self.peers[receiver.session.node], self.key)]
         else:
-            for node in self.ownership.nodes:
-                if node == self.peers.node:
-                    front.shares.append(LocalShare(front, self.local, self._part.left_overs(self.local)))
-                else:
-                    front.shares.append(DistantShare(front, self.peers[node], self.key))
+            front.shares = [self._share_at(node, front) for node in self.ownership.nodes]
         self._receivers[receiver] = front
         try:
             front.attach(now)
         except MessagingError:
             del self._receivers[receiver]
             raise
+
+    def _share_at(self, node: int, front: FrontReceiver) -> LocalShare | DistantShare:
+        if node == self.peers.node:
+            return LocalShare(front, self.local, self._part.left_overs(self.local), node)
+        return DistantShare(front, self.peers[node], self.key)
+
+    def follow_owners(self, now: Millis) -> None:
+        """Fragments may have other nodes than before: receivers have a part at each node that has some, and at no other."""
+        nodes = self.ownership.nodes
+        if nodes == self._nodes_seen:
+            return
+        self._nodes_seen = nodes
+        for front in list(self._receivers.values()):
+            # A message session is lost, or moves, with its fragment: its node says so.
+            if front.receiver.session is None and not front.is_over:
+                front.follow(nodes, lambda node, front=front: self._share_at(node, front), now)  # type: ignore[misc]
+        for waiter in list(self._waiters):
+            waiter.follow(nodes, now)
 
     def detach(self, receiver: Consumer, now: Millis) -> None:
         self.settings.last_used_at = now
@@ -137,7 +153,10 @@ class FrontSource:
 
     @property
     def is_quiet(self) -> bool:
-        return not self._receivers
+        return not self._receivers and not self._waiters
+
+    def done_waiting(self, waiter: "_SessionWaiter") -> None:
+        self._waiters.discard(waiter)
 
     # Settling
 
@@ -241,8 +260,10 @@ class FrontSource:
             reply(error)
             return NO_WAITER
         nodes = self.ownership.nodes if request.session_id is None else [self._node_of(request.session_id)]
-        waiting = _SessionWaiter(self, reply)
-        waiting.ask(nodes, request, deadline, now)
+        waiting = _SessionWaiter(self, request, deadline, reply)
+        waiting.ask(nodes, now)
+        if not waiting.is_over and request.session_id is None:
+            self._waiters.add(waiting)
         return waiting
 
     def accepted(self, lock: SessionLock) -> None:
@@ -335,19 +356,31 @@ class _Renewal:
 class _SessionWaiter:
     """Asks the nodes for a message session, this one first; the first that has one wins, and the others give theirs back."""
 
-    def __init__(self, source: FrontSource, reply: Reply[SessionLock]) -> None:
+    def __init__(
+        self, source: FrontSource, request: SessionRequest, deadline: Millis, reply: Reply[SessionLock]
+    ) -> None:
         self._source = source
+        self._request = request
+        self._deadline = deadline
         self._reply = reply
-        self._is_over = False
+        self.is_over = False
+        self._asked: set[int] = set()
         self._left = 0
         self._error: MessagingError | None = None
         self._waits: list[Callable[[], None]] = []
 
-    def ask(self, nodes: Sequence[int], request: SessionRequest, deadline: Millis, now: Millis) -> None:
-        source = self._source
-        self._left = len(nodes)
+    def follow(self, nodes: Sequence[int], now: Millis) -> None:
+        """These have fragments of the queue by now: those that were not asked yet may have a message session."""
+        new = [node for node in nodes if node not in self._asked]
+        if new and not self.is_over:
+            self.ask(new, now)
+
+    def ask(self, nodes: Sequence[int], now: Millis) -> None:
+        source, request, deadline = self._source, self._request, self._deadline
+        self._left += len(nodes)
+        self._asked.update(nodes)
         for node in nodes:
-            if self._is_over:
+            if self.is_over:
                 return
             if node == source.peers.node:
                 self._waits.append(source.local.accept_session(request, deadline, now, self._answered).cancel)
@@ -357,10 +390,14 @@ class _SessionWaiter:
                 self._waits.append(lambda peer=peer, number=number: peer.cancel_wait(number))  # type: ignore[misc]
 
     def cancel(self) -> None:
-        self._is_over = True
+        self._end()
         for cancel in self._waits:
             cancel()
         self._waits.clear()
+
+    def _end(self) -> None:
+        self.is_over = True
+        self._source.done_waiting(self)
 
     def _answered(self, result: SessionLock | MessagingError) -> None:
         if isinstance(result, MessagingError):
@@ -371,11 +408,11 @@ class _SessionWaiter:
                 or (isinstance(result, OperationTimeout) and isinstance(self._error, FragmentUnavailable))
             ):
                 self._error = result
-            if not self._left and not self._is_over:
-                self._is_over = True
+            if not self._left and not self.is_over:
+                self._end()
                 tell(self._reply, self._error)
             return
-        if self._is_over:
+        if self.is_over:
             # Somebody else was quicker, or nobody waits any more: no delivery count rises.
             self._source.release_session(result, result.locked_at)
             return

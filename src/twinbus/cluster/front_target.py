@@ -21,7 +21,7 @@ from twinbus.broker.replies import Reply, SendReply
 from twinbus.broker.target import TargetName, WayIn
 from twinbus.clock import Clock, Millis
 from twinbus.cluster.front_source import FrontSource
-from twinbus.cluster.ownership import Ownership
+from twinbus.cluster.ownership import Owners, Ownership
 from twinbus.cluster.peers import Peers
 from twinbus.cluster.talk import Topic
 from twinbus.errors import FragmentUnavailable, MessagingError, OutcomeUnknown, QuotaExceeded, ServerBusy
@@ -36,7 +36,7 @@ class FrontWay:
     """The way into an entity, for itself or via it to another one. `local`: the same at this node."""
 
     def __init__(
-        self, local: QueueEntity | TopicEntity | ViaTarget, owners: Sequence[int], peers: Peers, clock: Clock
+        self, local: QueueEntity | TopicEntity | ViaTarget, owners: Owners, peers: Peers, clock: Clock
     ) -> None:
         self.local = local
         self.ownership = Ownership(peers.node, owners, local.placement.fragments)
@@ -246,7 +246,7 @@ class FrontTarget(FrontWay):
     def __init__(
         self,
         local: QueueEntity | TopicEntity,
-        owners: Sequence[int],
+        owners: Owners,
         peers: Peers,
         clock: Clock,
         source: Callable[..., FrontSource],
@@ -278,7 +278,7 @@ class FrontQueue(FrontTarget):
     def __init__(
         self,
         local: QueueEntity,
-        owners: Sequence[int],
+        owners: Owners,
         peers: Peers,
         clock: Clock,
         source: Callable[..., FrontSource],

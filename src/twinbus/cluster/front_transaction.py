@@ -18,6 +18,7 @@ from twinbus.broker.telling import tell
 from twinbus.broker.transaction import OwnTransaction
 from twinbus.clock import Millis
 from twinbus.cluster.error_values import encode_error
+from twinbus.cluster.ownership import Owners
 from twinbus.cluster.part import PartServer
 from twinbus.cluster.peers import Hold, Peer, Peers
 from twinbus.errors import MessagingError, NotAllowed, TransactionUnknown
@@ -29,7 +30,7 @@ from twinbus.model.wire_names import SEQUENCE_BITS
 class FrontTransaction:
     """`owners`: the node of each store; `part`: finds what is at this node by its name."""
 
-    def __init__(self, owners: Sequence[int], peers: Peers, part: PartServer) -> None:
+    def __init__(self, owners: Owners, peers: Peers, part: PartServer) -> None:
         self._owners = owners
         self._peers = peers
         self._part = part
@@ -182,7 +183,7 @@ class FrontTransaction:
         """The node that it is at, with an operation on a fragment in this store; None: on any, which its node refuses."""
         if self._doom is not None:
             raise self._doom
-        owner = None if store is None else self._owners[store]
+        owner = None if store is None else self._owners.of[store]
         if self._node is None:
             self._node = self._peers.node if owner is None else owner
             if self._node == self._peers.node:

@@ -18,7 +18,7 @@ from twinbus.cluster.front_source import FrontSource
 from twinbus.cluster.front_target import FrontQueue, FrontTopic
 from twinbus.cluster.front_transaction import FrontTransaction
 from twinbus.cluster.line import Topics
-from twinbus.cluster.ownership import Ownership
+from twinbus.cluster.ownership import Owners, Ownership
 from twinbus.cluster.part import PartServer
 from twinbus.cluster.peers import Peers
 from twinbus.cluster.talk import Topic
@@ -42,19 +42,21 @@ class FrontSubscription:
 
 
 class Fronts:
-    """Of one node. `owners`: the node of each store. `topics` is what the lines of this node listen by."""
+    """Of one node. `owners`: the node of each store; given as `Owners`, it may change, and then every entity is a front, since a link
+    is bound to what it found. `topics` is what the lines of this node listen by."""
 
     def __init__(
         self,
         entities: Entities,
         node: int,
-        owners: Sequence[int],
+        owners: Sequence[int] | Owners,
         clock: Clock,
         topics: Topics,
         node_count: int,
     ) -> None:
         self._entities = entities
-        self._owners = owners
+        self._owners = owners if isinstance(owners, Owners) else Owners(owners)
+        self._is_fixed = self._owners is not owners
         self._clock = clock
         self.part = PartServer(entities, clock, topics)
         self.peers = Peers(node, node_count, clock, topics)
@@ -102,8 +104,13 @@ class Fronts:
         return source
 
     def _is_here(self, fragments: Sequence[Fragment]) -> bool:
-        node, owners = self.peers.node, self._owners
-        return all(owners[fragment.broker.index] == node for fragment in fragments)
+        node, owners = self.peers.node, self._owners.of
+        return self._is_fixed and all(owners[fragment.broker.index] == node for fragment in fragments)
+
+    def owners_changed(self, now: Millis) -> None:
+        for source in list(self._sources):
+            source.follow_owners(now)
+        self._look_again(now)
 
     # Counting
 

@@ -1,21 +1,51 @@
 """Which node serves which fragments of an entity: nodes share the stores out, and a fragment goes with its store."""
 
 from collections.abc import Sequence
-from functools import cached_property
 
 from twinbus.broker.fragment.fragment import Fragment
 
 
+class Owners:
+    """The node of each store. `version` counts the changes."""
+
+    def __init__(self, of: Sequence[int]) -> None:
+        self.of = list(of)
+        self.version = 0
+
+    def change(self, of: Sequence[int]) -> bool:
+        """Whether that is a change."""
+        if self.of == list(of):
+            return False
+        self.of = list(of)
+        self.version += 1
+        return True
+
+
 class Ownership:
-    """Of one sub-queue or topic, seen from one node. `owners`: the node of each store."""
+    """Of one sub-queue or topic, seen from one node. It follows the owners of the stores."""
 
-    def __init__(self, node: int, owners: Sequence[int], fragments: Sequence[Fragment]) -> None:
+    def __init__(self, node: int, owners: Owners, fragments: Sequence[Fragment]) -> None:
         self.node = node
-        self.of = [owners[fragment.broker.index] for fragment in fragments]
-        """The node of each fragment."""
+        self._owners = owners
+        self._stores = [fragment.broker.index for fragment in fragments]
+        self._follow()
 
-    @cached_property
+    def _follow(self) -> None:
+        self._version = self._owners.version
+        self._of = [self._owners.of[store] for store in self._stores]
+        others = sorted({*self._of} - {self.node})
+        self._nodes = [self.node, *others] if self.node in self._of else others
+
+    @property
+    def of(self) -> list[int]:
+        """The node of each fragment."""
+        if self._version != self._owners.version:
+            self._follow()
+        return self._of
+
+    @property
     def nodes(self) -> list[int]:
         """Those with fragments of it, this one first."""
-        others = sorted({*self.of} - {self.node})
-        return [self.node, *others] if self.node in self.of else others
+        if self._version != self._owners.version:
+            self._follow()
+        return self._nodes

@@ -168,6 +168,9 @@ class DurableStore:
         with self._failing():
             return self._medium.kept_in()
 
+    def epoch(self) -> int:
+        return self._medium.epoch
+
     def damage(self) -> list[Damage]:
         with self._failing():
             return self._tables().damage()

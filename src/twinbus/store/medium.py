@@ -169,6 +169,11 @@ class Medium(Protocol):
         """Open them, created or upgraded if need be, and checked. Once, while held."""
         ...
 
+    @property
+    def epoch(self) -> int:
+        """See `MessagingStore`. Asked while held."""
+        ...
+
     def kept_in(self) -> str:
         """See `MessagingStore`. Asked while held."""
         ...

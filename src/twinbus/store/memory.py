@@ -155,6 +155,9 @@ class MemoryStore:
     def kept_in(self) -> str:
         return "memory"
 
+    def epoch(self) -> int:
+        return 0
+
     def damage(self) -> list[Damage]:
         return []
 

@@ -75,6 +75,10 @@ class MessagingStore(Protocol):
         """Where what is committed is, for people: the medium, and whether another machine has it too."""
         ...
 
+    def epoch(self) -> int:
+        """How often it has changed hands, and higher for each owner than for those before; 0 where a lock decides who owns it."""
+        ...
+
     def damage(self) -> list[Damage]:
         """What was found damaged, was set aside and was not accepted yet."""
         ...

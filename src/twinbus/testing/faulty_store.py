@@ -80,6 +80,9 @@ class FaultyStore:
     def kept_in(self) -> str:
         return self._store.kept_in()
 
+    def epoch(self) -> int:
+        return self._store.epoch()
+
     def damage(self) -> list[Damage]:
         return self._store.damage()
 

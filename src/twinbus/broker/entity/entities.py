@@ -350,6 +350,6 @@ def _restored(entity: QueueEntity | TopicEntity | SubscriptionEntity, now: Milli
 
 
 def _serve(fragments: Sequence[Fragment]) -> None:
-    fragments = [fragment for fragment in fragments if not fragment.broker.is_foreign]
+    """Also those in stores of other nodes: their brokers load them when this node gets the store."""
     for broker in {id(fragment.broker): fragment.broker for fragment in fragments}.values():
         broker.add([fragment for fragment in fragments if fragment.broker is broker])

@@ -73,7 +73,7 @@ class Placement:
         self.stage = stage
         self.detours: Counter[Detour] = Counter()  # messages
         self._check_room = check_room
-        self._own = [fragment.index for fragment in fragments if not fragment.broker.is_foreign] or [0]
+        self._own = [0]  # fragments at this node, as of the last turn
         self._turn = -1
         self._turn_left = 0
         self._turn_under_way = 0  # messages of this turn that are not answered yet
@@ -235,6 +235,7 @@ class Placement:
 
     def _next_turn(self) -> None:
         self._turn += 1
+        self._own = [fragment.index for fragment in self.fragments if not fragment.broker.is_foreign] or [0]
         self._turn_left = TURN_MAX
         self._turn_under_way = 0
 

@@ -1,4 +1,5 @@
-"""Creating and deleting all fragments of an entity, or none (contract A6). Those in stores of other processes are left to them."""
+"""Creating and deleting all fragments of an entity, or none (contract A6). Those in stores of other processes are left to them, and
+only known here: a store may change hands."""
 
 from collections.abc import Collection, Sequence
 
@@ -14,7 +15,10 @@ def create_fragments(fragments: Sequence[Fragment], elsewhere: Collection[int] |
     """Create them everywhere. Should a store fail meanwhile, those that were created elsewhere are deleted again."""
     check_all_available(fragments, elsewhere)
     groups = _by_broker(fragments)
+    foreign = _by_broker(fragments, foreign=True)
     if not groups:
+        for broker, part in foreign:
+            broker.add(part)
         return
     try:
         now = yield from commit_each(
@@ -28,6 +32,8 @@ def create_fragments(fragments: Sequence[Fragment], elsewhere: Collection[int] |
         raise
     for broker, part in groups:
         broker.adopt(part, now)
+    for broker, part in foreign:
+        broker.add(part)
 
 
 def delete_fragments(fragments: Sequence[Fragment], elsewhere: Collection[int] | None = ()) -> Steps[None]:
@@ -37,7 +43,10 @@ def delete_fragments(fragments: Sequence[Fragment], elsewhere: Collection[int] |
     """
     check_all_available(fragments, elsewhere)
     groups = _by_broker(fragments)
+    foreign = _by_broker(fragments, foreign=True)
     if not groups:
+        for broker, part in foreign:
+            broker.remove(part)
         return
     for broker, part in groups:
         broker.part_with(part)
@@ -47,14 +56,16 @@ def delete_fragments(fragments: Sequence[Fragment], elsewhere: Collection[int] |
         for broker, part in groups:
             broker.keep(part)
         raise
-    for broker, part in groups:
+    for broker, part in [*groups, *foreign]:
         broker.remove(part)
 
 
-def _by_broker(fragments: Sequence[Fragment]) -> list[tuple[MessageBroker, list[Fragment]]]:
+def _by_broker(
+    fragments: Sequence[Fragment], *, foreign: bool = False
+) -> list[tuple[MessageBroker, list[Fragment]]]:
     groups: dict[int, tuple[MessageBroker, list[Fragment]]] = {}
     for fragment in fragments:
-        if fragment.broker.is_foreign:
+        if fragment.broker.is_foreign is not foreign:
             continue
         groups.setdefault(fragment.broker.index, (fragment.broker, []))[1].append(fragment)
     return list(groups.values())

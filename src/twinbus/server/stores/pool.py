@@ -20,6 +20,8 @@ READY_WAIT_S = 10.0
 SWITCH_WAIT_S = 8.0
 """Less than a command waits for its answer."""
 READY_POLL_S = 0.005
+RETIRE_WAIT_S = 2.0
+"""For what was asked of a store before it is given away."""
 
 NOT_OPENING = (StoreCondition.LOST, StoreCondition.DOWN, StoreCondition.TAKEN, StoreCondition.FOREIGN)
 
@@ -33,9 +35,14 @@ class StorePool:
         clock: Clock,
         store_count: int,
         on_opened: Callable[[int], None] = lambda _: None,
+        *,
+        are_shared: bool = False,
     ) -> None:
-        """`on_opened` is called with the number of each store whenever it was opened."""
+        """`on_opened` is called with the number of each store whenever it was opened. `are_shared`: none of them is owned before `own`
+        says so, and one that another machine has taken is no reason to end."""
         self._on_opened = on_opened
+        self._are_shared = are_shared
+        self.on_lost: Callable[[int], None] = lambda _: None
         self._keeper = make_keeper(self._lost, self._returned)
         for store, lease in zip(self._keeper.stores, self._keeper.leases, strict=True):
             store.lease = lease
@@ -49,12 +56,24 @@ class StorePool:
             for store in self.stores
         ]
         for broker in self.brokers:
-            broker.is_foreign = broker.index not in own
+            broker.is_foreign = are_shared or broker.index not in own
+        for store in self._keeper.stores if are_shared else ():
+            store.is_own = False
+            store.condition = StoreCondition.FOREIGN
         self.superseded = asyncio.Event()
 
     def _lost(self, index: int, error: StoreUnavailable) -> None:
-        log.warning("store_lost", extra={"fields": {"store": index, "reason": str(error)}})
+        is_released = self.stores[index].condition is StoreCondition.FOREIGN
+        level = logging.INFO if is_released else logging.WARNING
+        log.log(
+            level,
+            "store_released" if is_released else "store_lost",
+            extra={"fields": {"store": index, "reason": str(error)}},
+        )
         self.brokers[index].store_lost(error)
+        self.on_lost(index)
+        if self._are_shared:
+            return
         taken_count = sum([store.condition is StoreCondition.TAKEN for store in self.stores])
         if 2 * taken_count > len(self.stores):
             # Another process serves the namespace; what is left of it here helps nobody.
@@ -72,6 +91,25 @@ class StorePool:
         """Open the stores, and return when each has loaded or failed, or after a while if one hangs."""
         await self._keeper.start()
         await _until(self._is_settled, READY_WAIT_S)
+
+    def own(self, index: int) -> None:
+        """Serve this store as soon as nobody else owns it."""
+        self.brokers[index].is_foreign = False
+        self.stores[index].own()
+
+    async def release(self, index: int) -> bool:
+        """Finish what is under way, and leave the store to another node. Whether it is closed in time; it will be later if not."""
+        store, broker = self.stores[index], self.brokers[index]
+        broker.retire()
+        await _until(lambda: broker.is_at_rest, RETIRE_WAIT_S)
+        return await self.drop(index)
+
+    async def drop(self, index: int) -> bool:
+        """Leave the store to whoever owns it."""
+        store = self.stores[index]
+        store.release()
+        self.brokers[index].is_foreign = True
+        return await _until(lambda: store.condition is StoreCondition.FOREIGN, SWITCH_WAIT_S)
 
     async def switch_off(self, index: int) -> bool:
         """True when nothing in the store can be reached any more; False if that takes long, and then it still happens."""

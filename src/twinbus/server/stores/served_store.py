@@ -86,6 +86,7 @@ class Returned(NamedTuple):
 
     set_aside: Sequence[str] = ()
     kept_in: str = ""
+    epoch: int = 0
 
 
 class Pressed(NamedTuple):
@@ -124,6 +125,9 @@ class ServedStore:
         self.fault = ""  # why the store was lost
         self.set_aside: Sequence[str] = ()  # what it found damaged, as it was when it was opened
         self.kept_in = ""  # where, and whether another machine has it too, as it was when it was opened
+        self.epoch = 0  # of its owner, as it was when it was opened
+        self.is_own = True
+        """Whether this process is to own it: of a store that any of several machines may own, one does."""
         self.process = ""  # as which it is owned while it is open
         self.delay_s = 0.0
         self.acks_to_lose = 0
@@ -143,7 +147,7 @@ class ServedStore:
     def connect(self, line: Line, later: Callable[..., object]) -> None:
         """Use this line from now on, and open the store behind it if it should be up. `later` is the loop's `call_soon`."""
         self._line, self._later = line, later
-        line.switch("up" if self._is_wanted_up else "down")
+        line.switch("release" if not self.is_own else "up" if self._is_wanted_up else "down")
         if self.delay_s:
             line.switch("slow", self.delay_s)
         if self.acks_to_lose:
@@ -152,7 +156,8 @@ class ServedStore:
     def disconnect(self, reason: str) -> None:
         """The line is gone, and with it the store's thread."""
         self._line = None
-        self._lose(StoreCondition.LOST if self._is_wanted_up else StoreCondition.DOWN, reason)
+        wanted = StoreCondition.LOST if self._is_wanted_up else StoreCondition.DOWN
+        self._lose(wanted if self.is_own else StoreCondition.FOREIGN, reason)
         error, waiting = StoreUnavailable(reason), self._waiting
         self._waiting, self.waiting_bytes, self._largest_commit = deque(), 0, 0
         for done, _ in waiting:
@@ -219,6 +224,17 @@ class ServedStore:
             self.condition = StoreCondition.OPENING
         self._switch("up")
 
+    def own(self) -> None:
+        """Own the store as soon as nobody else does, and open it unless it is switched off."""
+        self.is_own = True
+        self.condition = StoreCondition.OPENING
+        self._switch("up" if self._is_wanted_up else "down")
+
+    def release(self) -> None:
+        """Finish what was asked for, close the store and give its lease back: another node is to own it."""
+        self.is_own = False
+        self._switch("release")
+
     def slow(self, delay_s: float) -> None:
         """Make every call take this much longer; 0 ends it. Raises ArgumentError beyond the limit."""
         if not 0.0 <= delay_s <= SLOW_S_MAX:
@@ -268,7 +284,7 @@ class ServedStore:
                 self.is_pressed = event.is_pressed
             else:
                 self.condition, self.fault, self.set_aside = StoreCondition.UP, "", event.set_aside
-                self.kept_in = event.kept_in
+                self.kept_in, self.epoch = event.kept_in, event.epoch
                 tell(self._on_returned, self.index)
         if self._is_overrun and not self._waiting:
             # The broker took the refusal for a loss, and nothing else reports that the store can be used again.

@@ -146,7 +146,7 @@ class StoreWorker(Generic[Store, Part]):
         try:
             self._store = self._open_store()
             set_aside = [str(damage) for damage in self._store.damage()]
-            kept_in = self._store.kept_in()
+            kept_in, epoch = self._store.kept_in(), self._store.epoch()
         except StoreTaken as fault:
             self._not_opened(str(fault), REOPEN_PAUSE_S, StoreCondition.TAKEN)
         except StoreUnavailable as fault:
@@ -156,7 +156,7 @@ class StoreWorker(Generic[Store, Part]):
             self._not_opened(f"{self._name} cannot be opened: {broken!r}", REOPEN_PAUSE_S)
         else:
             self._condition, self._fault = StoreCondition.UP, ""
-            self._events.append(Returned(set_aside, kept_in))
+            self._events.append(Returned(set_aside, kept_in, epoch))
         self._send()
 
     def _not_opened(self, fault: str, pause_s: float, condition: StoreCondition = StoreCondition.LOST) -> None:
@@ -274,6 +274,14 @@ class StoreWorker(Generic[Store, Part]):
             self._close(self._store)
             self._store = None
         self._report_lost(StoreCondition.DOWN, f"{self._name} is switched off")
+
+    def _release(self) -> None:
+        """Another node of the namespace is to own it."""
+        self._is_wanted_up = False
+        if self._store is not None:
+            self._close(self._store)
+            self._store = None
+        self._report_lost(StoreCondition.FOREIGN, f"{self._name} is owned by another node")
 
     def _up(self) -> None:
         self._is_wanted_up = True

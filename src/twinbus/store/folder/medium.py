@@ -51,6 +51,10 @@ class FolderMedium:
     def tables(self, cache_bytes: int) -> "FolderTables":
         return FolderTables(self._folder, cache_bytes)
 
+    @property
+    def epoch(self) -> int:
+        return 0
+
     def kept_in(self) -> str:
         return "folder, one disk"
 

@@ -1,0 +1,171 @@
+"""Lines to other machines: TLS on which both ends have shown who they are, or no line at all."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from twinbus.clock import SystemClock
+from twinbus.cluster.line import Line, Topics
+from twinbus.cluster.line_frames import Hello
+from twinbus.errors import ArgumentError, MessagingError, OutcomeUnknown
+from twinbus.server.machines.identity import Authority, host_of, line_contexts, new_authority
+from twinbus.server.machines.tcp_mesh import NodeAddress, TcpMesh
+
+PATIENCE_S = 60.0
+ECHO, HANG = 77, 78
+CLOCK = SystemClock()
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return new_authority("shop", CLOCK.now())
+
+
+class End:
+    """A node that answers ECHO with what it was asked, and HANG never."""
+
+    def __init__(self, authority: Authority, number: int, namespace: str = "shop", **hello: int) -> None:
+        self.number = number
+        self.topics = Topics()
+        self.topics.asks[ECHO] = lambda line, payload, now, answer: answer(payload)
+        self.topics.asks[HANG] = lambda line, payload, now, answer: None
+        me = Hello(number, 64, namespace, **hello)
+        self.mesh = TcpMesh(me, line_contexts(authority, number, CLOCK.now()), self.topics, CLOCK)
+
+    async def start(self) -> None:
+        self.address = await self.mesh.listen(NodeAddress("127.0.0.1", 0))
+
+    async def line_to(self, other: "End") -> Line:
+        await until(lambda: other.number in self.mesh.lines)
+        return self.mesh.lines[other.number]
+
+    async def ask(self, other: "End", topic: int, payload: bytes = b"hello") -> bytes | MessagingError:
+        answered: asyncio.Future[bytes | MessagingError] = asyncio.get_running_loop().create_future()
+        (await self.line_to(other)).ask(topic, payload, answered.set_result)
+        async with asyncio.timeout(PATIENCE_S):
+            return await answered
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def running(*ends: End) -> AsyncIterator[None]:
+    """All of them know of each other, and tick."""
+    for end in ends:
+        await end.start()
+    for end in ends:
+        end.mesh.follow({each.number: each.address for each in ends})
+
+    async def tick() -> None:
+        while True:
+            for end in ends:
+                end.mesh.tick(CLOCK.now())
+            await asyncio.sleep(0.05)
+
+    ticking = asyncio.create_task(tick())
+    try:
+        yield
+    finally:
+        ticking.cancel()
+        for end in ends:
+            end.mesh.close()
+        await asyncio.sleep(0)
+
+
+async def test_two_nodes_ask_each_other_over_one_line(authority: Authority) -> None:
+    one, other = End(authority, 3), End(authority, 12)
+    async with running(one, other):
+        assert await one.ask(other, ECHO) == b"hello"
+        assert await other.ask(one, ECHO, b"x" * 3_000_000) == b"x" * 3_000_000
+
+
+async def test_a_line_that_was_cut_is_there_again_and_what_was_asked_on_it_is_unknown(authority: Authority) -> None:
+    one, other = End(authority, 1), End(authority, 2)
+    async with running(one, other):
+        first = await one.line_to(other)
+        answered: list[bytes | MessagingError] = []
+        first.ask(HANG, b"", answered.append)
+        assert one.mesh.cut(2)
+        assert isinstance(answered[0], OutcomeUnknown)
+        await until(lambda: one.mesh.lines.get(2) not in (None, first))
+        assert await one.ask(other, ECHO) == b"hello"
+
+
+async def test_a_node_of_another_authority_gets_no_line_in_either_direction(authority: Authority) -> None:
+    stranger_authority = new_authority("shop", CLOCK.now())
+    for numbers in ((1, 2), (2, 1)):
+        node, stranger = End(authority, numbers[0]), End(stranger_authority, numbers[1])
+        opened: list[Line] = []
+        for end in (node, stranger):
+            end.topics.when_opened.append(lambda line, _: opened.append(line))
+        async with running(node, stranger):
+            dialler = node if node.number < stranger.number else stranger
+            await until(lambda: bool(dialler.mesh._said))
+            assert not opened
+
+
+async def test_whoever_shows_no_certificate_is_told_nothing(authority: Authority) -> None:
+    node = End(authority, 1)
+    async with running(node):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=authority.certificate)
+        said = b""
+        # With TLS 1.3 a client learns only when it reads that its certificate was wanted.
+        with suppress(ssl.SSLError, ConnectionError):
+            reader, writer = await asyncio.open_connection(*node.address, ssl=context, server_hostname=host_of(1))
+            async with asyncio.timeout(PATIENCE_S):
+                said = await reader.read()
+            writer.close()
+        assert said == b""
+        assert not node.mesh.lines
+
+
+async def test_a_node_speaks_its_own_number_only(authority: Authority) -> None:
+    """Its certificate names one number, and its hello another one."""
+    node, liar = End(authority, 5), End(authority, 2)
+    liar.mesh._me = Hello(3, 64, "shop")
+    opened: list[Line] = []
+    node.topics.when_opened.append(lambda line, _: opened.append(line))
+    async with running(node, liar):
+        tried: list[Line] = []
+        liar.topics.when_broken.append(lambda line, _: tried.append(line))
+        await until(lambda: bool(tried))
+        assert not opened
+
+
+@pytest.mark.parametrize("versions", [(2, 3), (0, 0)])
+async def test_a_node_without_a_common_version_gets_no_line(
+    authority: Authority, versions: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    node, other = End(authority, 1), End(authority, 2, version_min=versions[0], version_max=versions[1])
+    opened: list[Line] = []
+    node.topics.when_opened.append(lambda line, _: opened.append(line))
+    async with running(node, other):
+        await until(lambda: any("of the line" in str(record.__dict__.get("fields")) for record in caplog.records))
+        assert not opened
+
+
+async def test_a_release_beside_its_successor_speaks_the_older_version(authority: Authority) -> None:
+    node, newer = End(authority, 1), End(authority, 2, version_min=1, version_max=2)
+    async with running(node, newer):
+        assert (await newer.line_to(node)).version == 1
+        assert await newer.ask(node, ECHO) == b"hello"
+
+
+@pytest.mark.parametrize("text", ["", "host", ":5680", "host:", "host:x", "host:70000"])
+def test_an_address_for_nodes_is_a_host_and_a_port(text: str) -> None:
+    with pytest.raises(ArgumentError, match="HOST:PORT"):
+        NodeAddress.read(text)
+
+
+def test_an_address_of_version_6_is_written_with_brackets() -> None:
+    assert NodeAddress.read("[::1]:5680") == NodeAddress("::1", 5680)
+    assert str(NodeAddress("::1", 5680)) == "[::1]:5680"
