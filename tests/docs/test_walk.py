@@ -398,6 +398,19 @@ def test_run_on_postgresql(walk: Walk) -> None:
     )
 
 
+def test_run_on_several_machines(walk: Walk) -> None:
+    pages = blocks_of((HOW_TO / "run-on-several-machines.md").read_text())
+    # tests/server/machines serves this way.
+    walk.page(
+        "docs/how-to/run-on-several-machines.md",
+        leaving={
+            block.text.partition("\n")[0]: "needs servers and machines"
+            for block in pages
+            if "postgresql" in block.text or "node" in block.text
+        },
+    )
+
+
 def test_use_all_cores(walk: Walk) -> None:
     walk.page(
         "docs/how-to/use-all-cores.md",

@@ -36,9 +36,7 @@ T = TypeVar("T")
 class FrontSource:
     """`local`: the same sub-queue at this node, with the fragments that this node serves, if any."""
 
-    def __init__(
-        self, local: MessageQueue, owners: Owners, peers: Peers, part: PartServer, clock: Clock
-    ) -> None:
+    def __init__(self, local: MessageQueue, owners: Owners, peers: Peers, part: PartServer, clock: Clock) -> None:
         self.local = local
         self.ownership = Ownership(peers.node, owners, local.fragments)
         self.peers = peers

@@ -8,6 +8,7 @@ never taken for that of a new one.
 Writes block on the disk and may come from any thread, one after another. Reads never block; they see each change whole.
 """
 
+import threading
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -120,6 +121,7 @@ def _topic_of(path: str) -> str:
 class Catalog:
     def __init__(self, database: CatalogDatabase) -> None:
         self._database = database
+        self._remembering = threading.Lock()
         with database.snapshot():
             self._load()
 
@@ -215,6 +217,32 @@ class Catalog:
             if self.find(path_of(entry.description)) != entry:
                 self._remember(entry)
 
+    def reread_all(self) -> list[str]:
+        """Remember what the database says of all entities and access rules. Returns the paths of what is new, has changed or is gone,
+        topics before what is below them."""
+        with self._database.snapshot():
+            rules: dict[int, list[RuleDescription]] = {}
+            for subscription, text in self._database.rows(RULES):
+                rules.setdefault(subscription, []).append(read_rule(text))
+            rows = self._database.rows(ENTITIES)
+            access_rules = self._database.rows(ACCESS_RULES)
+        found: dict[str, Entry] = {}
+        for entity_id, kind, text, created_at, updated_at, first_store in rows:
+            description = read_entity(KINDS[kind], text)
+            own_rules = tuple(rules.get(entity_id, ()))
+            found[path_key(path_of(description))] = Entry(
+                entity_id, description, created_at, updated_at, own_rules, first_store
+            )
+        known = dict(self._entries)
+        gone = [entry for key, entry in known.items() if key not in found]
+        changed = [entry for key, entry in found.items() if known.get(key) != entry]
+        for entry in gone:
+            self._forget(entry)
+        for entry in changed:
+            self._remember(entry)
+        self._access_rules = {key: read_authorization_rule(text) for key, text in access_rules}
+        return sorted({path_of(entry.description) for entry in [*gone, *changed]}, key=path_key)
+
     def reread_access_rules(self) -> None:
         with self._database.snapshot():
             rows = self._database.rows(ACCESS_RULES)
@@ -298,6 +326,10 @@ class Catalog:
         self._access_rules.pop(name, None)
 
     def _remember(self, entry: Entry) -> Entry:
+        with self._remembering:
+            return self._put(entry)
+
+    def _put(self, entry: Entry) -> Entry:
         key = path_key(path_of(entry.description))
         if key not in self._entries:
             # Kept in order, so that a page of a list of thousands costs no sorting on the event loop.
@@ -308,8 +340,13 @@ class Catalog:
         return entry
 
     def _forget(self, entry: Entry) -> None:
+        with self._remembering:
+            self._drop(entry)
+
+    def _drop(self, entry: Entry) -> None:
         key = path_key(path_of(entry.description))
-        del self._entries[key]
+        if self._entries.pop(key, None) is None:
+            return  # another thread, which read everything again, has seen it first
         self._sorted_keys[type(entry.description)].remove(key)
         if isinstance(entry.description, SubscriptionDescription):
             self._by_topic.get(path_key(entry.description.topic), {}).pop(path_key(entry.description.name), None)

@@ -14,7 +14,7 @@ from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.clock import Clock
-from twinbus.errors import EntityNotFound, InternalError
+from twinbus.errors import EntityNotFound, InternalError, MessagingError
 from twinbus.management.catalog import Catalog, Entry, path_of
 from twinbus.management.control_plane import WAIT_FOR_FRAGMENTS_S, restore_entity
 from twinbus.management.waiting import answer_of
@@ -45,6 +45,12 @@ class Follower:
             known = {path_of(each.description) for each in self._catalog.subscriptions(path)}
             for each in known | {path_of(subscription.description) for subscription in running}:
                 await self._follow_entry(each)
+
+    async def follow_all(self) -> None:
+        """Whatever has changed since this process looked last: it may have missed some of it."""
+        for path in await asyncio.to_thread(self._catalog.reread_all):
+            with suppress(MessagingError):  # of a store that is lost: what runs follows when it is back
+                await self._follow_entry(path)
 
     async def delete(self, path: str) -> None:
         """The fragments of this process; the catalog still has the entity, and `follow` decides what becomes of it."""

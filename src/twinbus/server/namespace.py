@@ -32,7 +32,14 @@ from twinbus.broker.directory import Directory
 from twinbus.broker.entity.entities import Entities
 from twinbus.broker.transaction import OwnTransaction
 from twinbus.clock import Clock, SystemClock
-from twinbus.errors import ArgumentError, StoreTaken, StoreUnavailable
+from twinbus.errors import (
+    ArgumentError,
+    InternalError,
+    OperationInProgress,
+    OperationTimeout,
+    StoreTaken,
+    StoreUnavailable,
+)
 from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.gateway.connections import ONLY_HERE, Connections
 from twinbus.gateway.latencies import Stopwatch
@@ -86,12 +93,15 @@ if TYPE_CHECKING:
     from twinbus.cluster.fronts import Fronts
     from twinbus.gateway.web_tokens import WebTokens
     from twinbus.management.catalog_postgres import PostgresCatalog
+    from twinbus.server.machines.node import MachineNode
     from twinbus.server.nodes.membership import Membership
     from twinbus.store.postgres.place import Owner, PostgresPlace
 
 log = logging.getLogger(__name__)
 
 CATALOG_NAME = "catalog.db"
+PREPARE_WAIT_S = 60.0
+PREPARE_PAUSE_S = 0.25
 
 
 class NamespaceServer:
@@ -112,7 +122,7 @@ class NamespaceServer:
         has_store_process: bool = False,
         owner: "Owner | None" = None,
         spans: "OpenTelemetrySpans | None" = None,
-        membership: "Membership | None" = None,
+        membership: "Membership | MachineNode | None" = None,
     ) -> None:
         self.settings = settings
         self._spans = spans
@@ -161,12 +171,20 @@ class NamespaceServer:
         self._folder = folder = DataFolder(settings.data_folder, None if membership is None else membership.lock)
         self._closers.append(folder.close)
         await self._trust()
-        if membership is None:
+        if membership is None or membership.numbers is None:
             self._ports = Ports(settings, self._closers.append)
-        self.numbers = self._ports.numbers if membership is None else membership.seat.numbers
+            self.numbers = self._ports.numbers
+        else:
+            self.numbers = membership.numbers
         wanted = await self._open_catalog(folder)
         self._closers.append(self.catalog.close)
-        self.stores = StorePool(partial(self._keeper, wanted, loop), self.clock, settings.store_count, self._on_opened)
+        self.stores = StorePool(
+            partial(self._keeper, wanted, loop),
+            self.clock,
+            settings.store_count,
+            self._on_opened,
+            are_shared=self._machine is not None,
+        )
         for store in self.stores.stores:
             store.process = self.owner.address if self.owner is not None else this_process()
         self.entities = Entities(self.stores.brokers)
@@ -190,12 +208,21 @@ class NamespaceServer:
         self._beat = Beat(loop, self.clock, ticking, lambda: self.connections)
         self._beat.start()
         self._closers.append(self._beat.stop)
+        await self._make_pages()
+        if self._machine is not None:
+            await self._machine.begin(self)
         if prepare is not None:
-            await prepare(self)
+            await self._prepare(prepare)
         await self._listen()
         log.info(
             "serving", extra={"fields": {"namespace": settings.name, "amqp": self.amqp_port, "http": self.http_port}}
         )
+
+    @property
+    def _machine(self) -> "MachineNode | None":
+        """Where other nodes are on other machines."""
+        membership = self._membership
+        return membership if membership is not None and membership.numbers is None else None
 
     @property
     def amqp_port(self) -> int:
@@ -212,6 +239,8 @@ class NamespaceServer:
     async def _open_catalog(self, folder: DataFolder) -> StoresToKeep:
         """The catalog and the rule with all rights; says where the messaging stores are."""
         settings = self.settings
+        if self._machine is not None:
+            return await self._join(self._machine)
         if settings.store_dsns:
             database = await asyncio.to_thread(self._hold_namespace)
             self._closers.append(database.close)
@@ -228,11 +257,29 @@ class NamespaceServer:
         if membership is not None:
             self.catalog = Catalog.in_file(folder.path / CATALOG_NAME, settings.name, self.clock.now())
             self.follow_root_rule()
-            return StoresToKeep(folder.store_paths(settings.store_count), own=membership.seat.stores)
+            return StoresToKeep(folder.store_paths(settings.store_count), own=membership.stores)
         self.root_rule = folder.root_rule(settings.shared_access_key)
         self.catalog = Catalog.in_file(folder.path / CATALOG_NAME, settings.name, self.clock.now())
         self.root_rule = keep_root_rule(self.catalog, self.root_rule)
         return StoresToKeep(folder.store_paths(settings.store_count))
+
+    async def _join(self, machine: "MachineNode") -> StoresToKeep:
+        settings = self.settings
+        database = await asyncio.to_thread(machine.open_catalog)
+        self._closers += [database.close, machine.close]
+        require_whole(read_mark(database.copy_mark(), str(database.place)), f"table copy in {database.place}")
+        self.catalog = await asyncio.to_thread(Catalog, database)
+        self.root_rule = root_rule_in(self.catalog, settings.shared_access_key)
+        if self.root_rule not in self.catalog.namespace_rules():
+            async with machine.first_turn(ROOT_RULE_NAME):
+                await asyncio.to_thread(self.catalog.reread_access_rules)
+                self.root_rule = root_rule_in(self.catalog, settings.shared_access_key)
+                await asyncio.to_thread(self.catalog.set_namespace_rule, self.root_rule)
+        places = database.places(settings.store_dsns)
+        self._mark_created = database.mark_created
+        self._unmarked = {place.number for place in places if not place.is_created}
+        machine.join(places)
+        return StoresToKeep(places, self.owner, database.place, is_node=True)
 
     def follow_root_rule(self) -> None:
         """Another process may have given it a new key."""
@@ -277,7 +324,7 @@ class NamespaceServer:
         if not settings.is_metered:
             return
         folder = settings.operations_folder or settings.data_folder / OPERATIONS_FOLDER
-        node = settings.name if self._membership is None else f"{settings.name}-{self._membership.seat.index}"
+        node = settings.name if self._membership is None else f"{settings.name}-{self._membership.label}"
         self.metering = Metering(folder, settings.name, self.clock, settings.exact_operations_max, node=node)
         for broker in self.stores.brokers:
             broker.meter = self.metering.book
@@ -310,7 +357,20 @@ class NamespaceServer:
             self.root_rule = replace(self.root_rule, primary_key=key)
             self.on_new_root_key()
 
-    async def _listen(self) -> None:
+    async def _prepare(self, prepare: "Prepare") -> None:
+        """Beside other machines, which may be starting too: what cannot be created yet can be in a moment."""
+        deadline = asyncio.get_running_loop().time() + (PREPARE_WAIT_S if self._machine is not None else 0.0)
+        while True:
+            try:
+                await prepare(self)
+            except (InternalError, OperationTimeout, OperationInProgress):
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise
+                await asyncio.sleep(PREPARE_PAUSE_S)
+            else:
+                return
+
+    async def _make_pages(self) -> None:
         self.http = HttpApplication(self._http_parts())
         application = self.http.guarded if self._spans is None else self._spans.traced(self.http.guarded)
         self._http_server = HttpServer(application, self.admission)
@@ -324,7 +384,9 @@ class NamespaceServer:
             Door.TLS: (shared, tls.context),
             Door.HTTP: (self._http_server.protocol, None),
         }
-        if self._membership is not None:
+
+    async def _listen(self) -> None:
+        if self._membership is not None and self._membership.numbers is not None:
             return
         for sock, door in self._ports.doors:
             make, context = self._doors[door]
@@ -388,6 +450,8 @@ class NamespaceServer:
 
     async def stop(self) -> None:
         """Close connections and files in order. Everything that was acknowledged is durable already."""
+        if self._machine is not None:
+            await self._machine.drain()
         for server in self._servers:
             server.close()
         self.connections.close_all()
@@ -455,6 +519,9 @@ async def _serve_until(
         await _serve_once(NamespaceServer(settings, has_store_process=True, spans=spans), stop, on_ready, prepare)
         return
     owner, places = _places(settings)
+    if settings.node_name is not None:
+        await _serve_as_node(stop, settings, owner, spans, on_ready, prepare)
+        return
     spare = Spare(places, owner)
     while not stop.is_set() and await spare.wait(stop):
         server = NamespaceServer(settings, has_store_process=True, owner=owner, spans=spans)
@@ -468,6 +535,33 @@ async def _serve_until(
             # More than half of the stores can be reached, and the catalog cannot.
             log.warning("not_taken_over", extra={"fields": {"reason": str(refused)}})
             await spare.pause(stop)
+
+
+async def _serve_as_node(
+    stop: asyncio.Event,
+    settings: ServerSettings,
+    owner: "Owner",
+    spans: "OpenTelemetrySpans | None",
+    on_ready: Callable[[NamespaceServer], None],
+    prepare: Prepare | None,
+) -> None:
+    from twinbus.server.machines.node import MachineNode
+
+    clock = SystemClock()
+    node = MachineNode(settings, owner, clock)
+    server = NamespaceServer(settings, clock=clock, has_store_process=True, owner=owner, spans=spans, membership=node)
+    try:
+        await server.start(prepare)
+    except StoreUnavailable as refused:
+        raise ArgumentError(str(refused)) from refused
+    try:
+        on_ready(server)
+        ends = [asyncio.ensure_future(event.wait()) for event in (stop, node.drain_asked)]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
+    finally:
+        await server.stop()
 
 
 def _places(settings: ServerSettings) -> "tuple[Owner, list[PostgresPlace]]":

@@ -1,6 +1,7 @@
 """The settings of a namespace's process: a value, checked when it is created."""
 
 import ipaddress
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -22,6 +23,7 @@ AMQPS_PORT = 5671
 PORTS_WITH_TLS = (443, AMQPS_PORT)
 """What clients speak there without being told: HTTPS and AMQP over TLS."""
 LOOPBACK = "127.0.0.1"
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 
 
 class LogFormat(Enum):
@@ -76,6 +78,8 @@ class ServerSettings:
     advertised_host: str | None = None  # the name that clients use; None: the address it listens on
     store_count: int = STORE_COUNT_DEFAULT
     store_dsns: tuple[str, ...] = field(default=(), repr=False)  # of databases; none: the stores are in the data folder
+    node_name: str | None = None  # one of several machines; None: this process alone serves the namespace
+    listen_nodes: str | None = None  # HOST:PORT at which other nodes reach this one
     connections_max: int = CONNECTIONS_MAX_DEFAULT
     shared_limits: SharedLimits = field(default_factory=SharedLimits)
     tls_certificate: Path | None = None  # None with a TLS port: a certificate for development is created
@@ -95,6 +99,7 @@ class ServerSettings:
         self._check_names()
         if not 1 <= self.store_count <= STORE_COUNT_MAX:
             raise ArgumentError(f"A namespace has 1 to {STORE_COUNT_MAX} messaging stores, not {self.store_count}.")
+        self._check_node()
         if self.exact_operations_max < 0:
             raise ArgumentError("The number of operations logged one by one cannot be below 0.")
         if (self.tls_certificate is None) != (self.tls_key is None):
@@ -106,6 +111,20 @@ class ServerSettings:
                 f"{self.host} is not the loopback address, and keys and messages would cross the network in the clear. "
                 "Serve with TLS (--tls), or accept it (--allow-plain)."
             )
+
+    def _check_node(self) -> None:
+        if (self.node_name is None) != (self.listen_nodes is None):
+            raise ArgumentError(
+                "A node of several machines has a name and an address for the others. Give --node and --listen-nodes, or neither."
+            )
+        if self.node_name is None:
+            return
+        if not NODE_NAME.fullmatch(self.node_name):
+            raise ArgumentError(
+                f"'{self.node_name}' is no name for a node. Use 1 to 32 letters, digits, hyphens, underscores and dots."
+            )
+        if not self.store_dsns:
+            raise ArgumentError("Several machines share messaging stores in PostgreSQL. Name its servers with --store.")
 
     def _check_ports(self) -> None:
         taken: set[int] = set()

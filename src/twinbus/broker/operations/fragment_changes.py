@@ -60,9 +60,7 @@ def delete_fragments(fragments: Sequence[Fragment], elsewhere: Collection[int] |
         broker.remove(part)
 
 
-def _by_broker(
-    fragments: Sequence[Fragment], *, foreign: bool = False
-) -> list[tuple[MessageBroker, list[Fragment]]]:
+def _by_broker(fragments: Sequence[Fragment], *, foreign: bool = False) -> list[tuple[MessageBroker, list[Fragment]]]:
     groups: dict[int, tuple[MessageBroker, list[Fragment]]] = {}
     for fragment in fragments:
         if fragment.broker.is_foreign is not foreign:

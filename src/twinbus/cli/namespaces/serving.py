@@ -50,6 +50,22 @@ ProcessesOption = Annotated[
         help="Processes that share the messaging stores, for machines with more than two cores.",
     ),
 ]
+NodeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--node",
+        metavar="NAME",
+        help="Serve as one of several machines that share the stores of --store, by this name; needs --listen-nodes.",
+    ),
+]
+ListenNodesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--listen-nodes",
+        metavar="HOST:PORT",
+        help="Address at which the other nodes reach this one; port 0 chooses one.",
+    ),
+]
 StoresOption = Annotated[
     int, typer.Option("--stores", min=1, max=STORE_COUNT_MAX, help="Messaging stores; fixed at the first start.")
 ]
@@ -125,6 +141,8 @@ def serve(
     also_listen: AlsoListenOption = "",
     stores: StoresOption = STORE_COUNT_DEFAULT,
     store: StoreOption = None,
+    node: NodeOption = None,
+    listen_nodes: ListenNodesOption = None,
     processes: ProcessesOption = 1,
     queue: QueueOption = None,
     entities: EntitiesOption = None,
@@ -160,7 +178,8 @@ def serve(
 ) -> None:
     """Serve one namespace until Ctrl-C.
 
-    With --store, a second process with the same line waits as a spare and takes over when the first one ends.
+    With --store, a second process with the same line waits as a spare and takes over when the first one ends. With --node
+    as well, all of them serve: each has some of the stores, and takes over those of a node that ends.
     """
     # Most other commands need neither the server and its event loop nor the reader of definition files.
     from twinbus.definitions.entity_file import read_wanted
@@ -192,6 +211,8 @@ def serve(
         tls_names=tuple(tls_name or ()),
         store_count=stores,
         store_dsns=read_dsns(store or ()),
+        node_name=node,
+        listen_nodes=listen_nodes,
         tls_certificate=tls_cert,
         tls_key=tls_key,
         allow_plain=allow_plain,

@@ -187,4 +187,3 @@ class _Arrival(asyncio.Protocol):
             return
         known.set_protocol(shell)
         shell.connection_made(known)
-

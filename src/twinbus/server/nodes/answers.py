@@ -11,18 +11,17 @@ from twinbus.management.catalog import path_of
 from twinbus.management.follower import Follower
 from twinbus.model.paths import path_key
 from twinbus.server.namespace import NamespaceServer
-from twinbus.server.nodes.leash import Leash
-from twinbus.server.nodes.membership import ACCESS_RULES, AVAILABLE, DELETE, IDLE
+from twinbus.server.nodes.membership import ACCESS_RULES, AVAILABLE, DELETE, IDLE, Asking
 from twinbus.server.nodes.switchboard import FOLLOW, Words
 
 
 class Answers:
     """`started` is set when the server is ready. What is asked before that it finds in the catalog itself, or cannot do yet."""
 
-    def __init__(self, leash: Leash) -> None:
+    def __init__(self, asking: Asking) -> None:
         self._started = asyncio.Event()
         self._server: NamespaceServer | None = None
-        leash.answering |= {
+        asking.answering |= {
             FOLLOW: self._follow,
             DELETE: self._delete,
             ACCESS_RULES: self._access_rules,
@@ -36,7 +35,7 @@ class Answers:
         }
 
     def start(self, server: NamespaceServer) -> None:
-        self._follower = Follower(server.catalog, server.entities, server.clock)
+        self.follower = Follower(server.catalog, server.entities, server.clock)
         self._server = server
         self._started.set()
 
@@ -47,15 +46,15 @@ class Answers:
 
     async def _follow(self, details: Words) -> None:
         await self._ready()
-        await self._follower.follow(details["path"])
+        await self.follower.follow(details["path"])
 
     async def _delete(self, details: Words) -> None:
         await self._ready()
-        await self._follower.delete(details["path"])
+        await self.follower.delete(details["path"])
 
     async def _access_rules(self, _: Words) -> None:
         server = await self._ready()
-        await self._follower.follow_access_rules()
+        await self.follower.follow_access_rules()
         server.follow_root_rule()
 
     async def _available(self, _: Words) -> list[int]:

@@ -1,13 +1,13 @@
 """What makes a namespace's server one of several: which of them it is, and how it reaches the others.
 
-It asks them through the supervisor (`leash`), for changes to entities (`LeashPeers`) and for pages about the whole namespace
-(`LeashOthers`), and it says in shared memory that it lives and how many connections it has (`Presence`).
+It asks them through the supervisor (`leash`), for changes to entities (`AskedPeers`) and for pages about the whole namespace
+(`AskedOthers`), and it says in shared memory that it lives and how many connections it has (`Presence`).
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Protocol
 
 from twinbus.broker.entity.entities import Entities
 from twinbus.clock import Clock, Millis, SystemClock
@@ -17,11 +17,11 @@ from twinbus.cluster.line_frames import Hello
 from twinbus.errors import FragmentUnavailable, MessagingError
 from twinbus.management.control_plane import WAIT_FOR_FRAGMENTS_S, WAIT_FOR_TURN_S
 from twinbus.server.admission import Admission
-from twinbus.server.nodes.leash import Leash
+from twinbus.server.nodes.leash import Answering, Leash
 from twinbus.server.nodes.mesh import Mesh
 from twinbus.server.nodes.seat import Seat, owner_of
 from twinbus.server.nodes.shared_counts import BEAT, OPEN, AmqpCount, SharedCounts
-from twinbus.server.nodes.switchboard import FOLLOW
+from twinbus.server.nodes.switchboard import FOLLOW, Words
 
 AVAILABLE, DELETE, ACCESS_RULES, IDLE = "available", "delete", "access-rules", "idle"
 """Questions, beside `FOLLOW` and those of the pages."""
@@ -34,12 +34,28 @@ PATIENCE_S: Mapping[str, float] = {"flush": SLOW_S, "switch": 30.0, "metrics": 2
 log = logging.getLogger(__name__)
 
 
-class LeashPeers:
-    """See `Peers`."""
+class Asking(Protocol):
+    """The way to the other nodes. See `Leash`."""
 
-    def __init__(self, leash: Leash, seat: Seat) -> None:
-        self._leash = leash
-        self._seat = seat
+    answering: dict[str, Answering]
+
+    @property
+    def nodes(self) -> list[int]: ...
+
+    async def ask(self, what: str, details: Words, timeout_s: float, to: int | None = None) -> dict[int, Any]: ...
+
+    async def ask_each(self, nodes: Sequence[int], what: str, details: Words, timeout_s: float) -> list[Any]: ...
+
+    def turn(self, name: str, wait_s: float) -> AbstractAsyncContextManager[None]: ...
+
+
+class AskedPeers:
+    """See `Peers`. `index`: of this node; `node_count`: of all that there should be."""
+
+    def __init__(self, asking: Asking, index: int, node_count: Callable[[], int]) -> None:
+        self._leash = asking
+        self._index = index
+        self._node_count = node_count
 
     def turn(self, name: str) -> AbstractAsyncContextManager[None]:
         return self._leash.turn(name, WAIT_FOR_TURN_S)
@@ -58,11 +74,11 @@ class LeashPeers:
 
     @property
     def is_first(self) -> bool:
-        return min(self._leash.nodes, default=0) == self._seat.index
+        return min(self._leash.nodes, default=0) == self._index
 
     async def is_idle(self, path: str) -> bool:
         answers = await self._all(IDLE, {"path": path})
-        return len(answers) == self._seat.count - 1 and all(answers.values())
+        return len(answers) == self._node_count() - 1 and all(answers.values())
 
     async def _all(self, what: str, details: dict[str, Any]) -> dict[int, Any]:
         """Raises the first error of a node."""
@@ -73,17 +89,18 @@ class LeashPeers:
         return answers
 
 
-class LeashOthers:
-    """See `OtherNodes`."""
+class AskedOthers:
+    """See `OtherNodes`. `owner_of`: the node that serves a store."""
 
-    def __init__(self, leash: Leash, seat: Seat) -> None:
-        self._leash = leash
-        self._seat = seat
+    def __init__(self, asking: Asking, index: int, owner_of: Callable[[int], int]) -> None:
+        self._leash = asking
+        self._index = index
+        self._owner_of = owner_of
 
     async def ask_all(self, what: str, details: dict[str, Any]) -> dict[int, Any]:
         answers: dict[int, Any] = {}
         # Each for itself, so that one that is silent does not cost the answers of the others.
-        nodes = [node for node in self._leash.nodes if node != self._seat.index]
+        nodes = [node for node in self._leash.nodes if node != self._index]
         for node, answer in zip(
             nodes, await self._leash.ask_each(nodes, what, details, PATIENCE_S.get(what, SOON_S)), strict=True
         ):
@@ -93,9 +110,9 @@ class LeashOthers:
         return answers
 
     async def ask_owner(self, store: int, what: str, details: dict[str, Any]) -> Any:
-        owner = owner_of(store, self._seat.count)
+        owner = self._owner_of(store)
         if owner not in self._leash.nodes:
-            raise FragmentUnavailable(f"The process that serves messaging store {store} is being restarted. Try again.")
+            raise FragmentUnavailable(f"The process that serves messaging store {store} is not there now. Try again.")
         answer = (await self._leash.ask(what, details, PATIENCE_S.get(what, SOON_S), to=owner))[owner]
         if isinstance(answer, MessagingError):
             raise answer
@@ -120,8 +137,11 @@ class Membership:
         self.seat = seat
         self.leash = leash
         self.lock = lock
-        self.peers = LeashPeers(leash, seat)
-        self.others = LeashOthers(leash, seat)
+        self.label = str(seat.index)
+        self.numbers = seat.numbers
+        self.stores = seat.stores
+        self.peers = AskedPeers(leash, seat.index, lambda: seat.count)
+        self.others = AskedOthers(leash, seat.index, lambda store: owner_of(store, seat.count))
         self.connection_count = AmqpCount(counts, seat.index)
         self._topics = Topics()
         hello = Hello(seat.index, seat.count, seat.settings.name)

@@ -196,7 +196,7 @@ def _keep_leases(descriptor: int, wanted: StoresToKeep) -> "tuple[LeaseKeeper, C
     keeper = LeaseKeeper(end.trusted_until, end.is_namespace_alive)
     once = threading.Lock()
     if wanted.owner is not None and wanted.catalog is not None:
-        keeper.give_back_too(wanted.catalog, wanted.owner)
+        keeper.give_back_too(wanted.catalog, wanted.owner, "leave_register" if wanted.is_node else "give_lease_back")
 
     def give_back() -> None:
         # The first thread that reads the end of its line gives all of them back; the others wait, and the process ends.

@@ -31,6 +31,8 @@ class StoresToKeep(NamedTuple):
 
     own: "Sequence[int] | None" = None
     """The numbers of those to keep; None: all."""
+    is_node: bool = False
+    """The catalog is owned by all nodes of a namespace together; if this one is killed, the store process says that it is gone."""
 
     @property
     def numbers(self) -> "Sequence[int]":

@@ -42,7 +42,7 @@ class StorePool:
         says so, and one that another machine has taken is no reason to end."""
         self._on_opened = on_opened
         self._are_shared = are_shared
-        self.on_lost: Callable[[int], None] = lambda _: None
+        self._was_open = [False] * store_count
         self._keeper = make_keeper(self._lost, self._returned)
         for store, lease in zip(self._keeper.stores, self._keeper.leases, strict=True):
             store.lease = lease
@@ -63,15 +63,14 @@ class StorePool:
         self.superseded = asyncio.Event()
 
     def _lost(self, index: int, error: StoreUnavailable) -> None:
-        is_released = self.stores[index].condition is StoreCondition.FOREIGN
-        level = logging.INFO if is_released else logging.WARNING
-        log.log(
-            level,
-            "store_released" if is_released else "store_lost",
-            extra={"fields": {"store": index, "reason": str(error)}},
-        )
+        if self.stores[index].condition is not StoreCondition.FOREIGN:
+            log.warning("store_lost", extra={"fields": {"store": index, "reason": str(error)}})
+        elif self._was_open[index]:
+            log.info("store_released", extra={"fields": {"store": index}})
+        self._was_open[index] = False
+        if self._are_shared and self.stores[index].condition in (StoreCondition.FOREIGN, StoreCondition.TAKEN):
+            self.brokers[index].is_foreign = True
         self.brokers[index].store_lost(error)
-        self.on_lost(index)
         if self._are_shared:
             return
         taken_count = sum([store.condition is StoreCondition.TAKEN for store in self.stores])
@@ -84,6 +83,9 @@ class StorePool:
         if set_aside := self.stores[index].set_aside:
             fields = {"store": index, "set_aside": len(set_aside), "first": set_aside[0]}
             log.error("store_damaged", extra={"fields": fields})
+        self._was_open[index] = True
+        if self._are_shared:
+            self.brokers[index].is_foreign = False
         self.brokers[index].store_returned()
         self._on_opened(index)
 
@@ -93,22 +95,22 @@ class StorePool:
         await _until(self._is_settled, READY_WAIT_S)
 
     def own(self, index: int) -> None:
-        """Serve this store as soon as nobody else owns it."""
-        self.brokers[index].is_foreign = False
+        """Serve this store as soon as nobody else owns it; until then it is another node's."""
         self.stores[index].own()
 
     async def release(self, index: int) -> bool:
         """Finish what is under way, and leave the store to another node. Whether it is closed in time; it will be later if not."""
-        store, broker = self.stores[index], self.brokers[index]
+        broker = self.brokers[index]
         broker.retire()
         await _until(lambda: broker.is_at_rest, RETIRE_WAIT_S)
+        # Whoever holds something of it here knows before anybody else can hold it.
+        broker.store_lost(StoreUnavailable(f"messaging store {index} moves to another node"))
         return await self.drop(index)
 
     async def drop(self, index: int) -> bool:
         """Leave the store to whoever owns it."""
         store = self.stores[index]
         store.release()
-        self.brokers[index].is_foreign = True
         return await _until(lambda: store.condition is StoreCondition.FOREIGN, SWITCH_WAIT_S)
 
     async def switch_off(self, index: int) -> bool:

@@ -124,9 +124,9 @@ class LeaseKeeper:
     def stop(self, place: LeasedPlace) -> None:
         self._leases_in(place.dsn).stop(place)
 
-    def give_back_too(self, place: LeasedPlace, owner: Owner) -> None:
+    def give_back_too(self, place: LeasedPlace, owner: Owner, statement: str = "give_lease_back") -> None:
         """A lease that somebody else renews, for whom `give_back` is called as well."""
-        self._leases_in(place.dsn).give_back_too(place, owner)
+        self._leases_in(place.dsn).give_back_too(place, owner, statement)
 
     def give_back(self) -> None:
         """All leases, at once and for good: nobody is there any more who could serve. Takes no longer than END_S."""
@@ -161,7 +161,7 @@ class _DatabaseLeases:
         self._may_serve = may_serve
         self._changing = threading.Lock()
         self._held: dict[LeasedPlace, Owner] = {}
-        self._others: dict[LeasedPlace, Owner] = {}
+        self._others: dict[LeasedPlace, tuple[Owner, str]] = {}
         self._connected: Connection | None = None
         self._gives_back = False
         self._is_over = threading.Event()
@@ -178,9 +178,9 @@ class _DatabaseLeases:
             self._held.pop(place, None)
             self._trusted_until(place.number, 0.0)
 
-    def give_back_too(self, place: LeasedPlace, owner: Owner) -> None:
+    def give_back_too(self, place: LeasedPlace, owner: Owner, statement: str) -> None:
         with self._changing:
-            self._others[place] = owner
+            self._others[place] = owner, statement
 
     def end(self, *, gives_back: bool) -> None:
         self._gives_back = gives_back
@@ -217,10 +217,14 @@ class _DatabaseLeases:
 
     def _give_back(self) -> None:
         with self._changing:
-            held = {**self._held, **self._others}
+            held = dict(self._held)
+            others = dict(self._others)
         for place, owner in held.items():
             with suppress(psycopg.Error, StoreUnavailable):
                 give_back(self._connection(owner), place, owner)
+        for place, (owner, statement) in others.items():
+            with suppress(psycopg.Error, StoreUnavailable):
+                self._connection(owner).raw.execute(schema_statement(statement, place.schema), (owner.id,))
 
     def _connection(self, owner: Owner) -> Connection:
         if self._connected is None:

@@ -1,0 +1,138 @@
+"""What the nodes of a namespace ask each other over their lines, and turns for changes, which all of them share.
+
+A question is JSON, as is its answer. Who lives is known from the register: a node that lives and does not answer makes the question fail.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, TypeVar
+
+from twinbus.clock import Millis
+from twinbus.cluster.line import Answer, Line, Topics
+from twinbus.errors import (
+    FragmentUnavailable,
+    InternalError,
+    MessagingError,
+    OperationInProgress,
+    OperationTimeout,
+    StoreUnavailable,
+)
+from twinbus.server.machines.register import Register
+from twinbus.server.nodes.leash import Answering
+from twinbus.server.nodes.switchboard import Words
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+QUESTION: Final = 64
+"""Topic of a line, beside those of `twinbus.cluster.talk`."""
+TURN_POLL_S = 0.05
+
+
+class Assembly:
+    """See `Leash`. `lines`: those that are open, by node; `live`: the numbers of all nodes that live, this one included."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        lines: Callable[[], dict[int, Line]],
+        live: Callable[[], list[int]],
+        me: int,
+        register: Register,
+    ) -> None:
+        self.answering: dict[str, Answering] = {}
+        self._lines = lines
+        self._live = live
+        self._me = me
+        self._register = register
+        self._tasks: set[asyncio.Task[None]] = set()
+        topics.asks[QUESTION] = self._asked
+
+    @property
+    def nodes(self) -> list[int]:
+        return self._live()
+
+    async def ask(self, what: str, details: Words, timeout_s: float, to: int | None = None) -> dict[int, Any]:
+        """All other nodes, or one; a MessagingError where one refused. Raises OperationTimeout or FragmentUnavailable if one of them does
+        not answer."""
+        nodes = [node for node in self._live() if node != self._me] if to is None else [to]
+        answers = await asyncio.gather(*(self._ask_one(node, what, details, timeout_s) for node in nodes))
+        return dict(zip(nodes, answers, strict=True))
+
+    async def ask_each(self, nodes: Sequence[int], what: str, details: Words, timeout_s: float) -> list[Any]:
+        async def one(node: int) -> Any:
+            try:
+                return await self._ask_one(node, what, details, timeout_s)
+            except MessagingError as error:
+                return error
+
+        return list(await asyncio.gather(*map(one, nodes)))
+
+    async def _ask_one(self, node: int, what: str, details: Words, timeout_s: float) -> Any:
+        line = self._lines().get(node)
+        if line is None:
+            raise FragmentUnavailable(f"Node {node} cannot be reached. Try again later.")
+        answered: asyncio.Future[bytes | MessagingError] = asyncio.get_running_loop().create_future()
+
+        def reply(answer: bytes | MessagingError) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        line.ask(QUESTION, json.dumps({"what": what, "with": details}).encode(), reply)
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await answered
+        except TimeoutError:
+            raise OperationTimeout(f"Node {node} does not answer. Try again later.") from None
+        return answer if isinstance(answer, MessagingError) else json.loads(answer)
+
+    def _asked(self, line: Line, payload: bytes, now: Millis, answer: Answer) -> None:
+        words = json.loads(payload)
+        task = asyncio.get_running_loop().create_task(self._answer(words["what"], words["with"], answer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, what: str, details: Words, answer: Answer) -> None:
+        handle = self.answering.get(what)
+        try:
+            if handle is None:
+                raise InternalError(f"This node knows no question '{what}'. Run the same release on all nodes.")
+            answer(json.dumps(await handle(details)).encode())
+        except MessagingError as error:
+            answer(error)
+        except Exception as broken:
+            log.exception("question_not_answered", extra={"fields": {"what": what}})
+            answer(InternalError(f"A node of the namespace failed: {broken!r}."))
+
+    @asynccontextmanager
+    async def turn(self, name: str, wait_s: float) -> AsyncIterator[None]:
+        """Raises OperationInProgress if the name is not free in time, or what keeps the register from being read."""
+        deadline = asyncio.get_running_loop().time() + wait_s
+        while (taken := await asyncio.to_thread(self._try_turn, name)) is None:
+            if asyncio.get_running_loop().time() > deadline:
+                raise OperationInProgress(f"Another change to '{name}' is still in progress. Try again later.")
+            await asyncio.sleep(TURN_POLL_S)
+        fence, ticket = taken
+        try:
+            with self._register.under(fence):
+                yield
+        finally:
+            with suppress(MessagingError):
+                await asyncio.to_thread(self._end_turn, name, ticket)
+
+    def _try_turn(self, name: str) -> tuple[str, str] | None:
+        return _in_words_of_changes(lambda: self._register.try_turn(name))
+
+    def _end_turn(self, name: str, ticket: str) -> None:
+        _in_words_of_changes(lambda: self._register.end_turn(name, ticket))
+
+
+def _in_words_of_changes(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except StoreUnavailable as fault:
+        raise InternalError(f"The catalog cannot be changed: {fault} Try again.") from fault

@@ -1,0 +1,38 @@
+"""Which node serves which messaging store, as the nodes tell each other: claims in, an owner for each store out. Pure.
+
+A node claims a store under the epoch with which it took it. Of two claims the one with the higher epoch is right, since that one
+was taken later and nobody before can write any more. A claim stays when the line to its node breaks: until somebody claims the store under a
+higher epoch, its owner is that node, which cannot be reached.
+"""
+
+from collections.abc import Mapping
+
+NOBODY = 64
+"""In place of the number of a node; there is never a line to it."""
+
+
+class Claims:
+    def __init__(self, store_count: int) -> None:
+        self._count = store_count
+        self._by_node: dict[int, dict[int, int]] = {}
+
+    def tell(self, node: int, epochs: Mapping[int, int]) -> bool:
+        """All that a node serves, with epochs. Whether that is news."""
+        known = {store: epoch for store, epoch in epochs.items() if 0 <= store < self._count}
+        is_new = self._by_node.get(node, {}) != known
+        self._by_node[node] = known
+        return is_new
+
+    def of(self, node: int) -> dict[int, int]:
+        return dict(self._by_node.get(node, {}))
+
+    def forget(self, node: int) -> None:
+        """It is no node any more."""
+        self._by_node.pop(node, None)
+
+    def owners(self) -> list[int]:
+        found = [(-1, NOBODY)] * self._count
+        for node, epochs in sorted(self._by_node.items()):
+            for store, epoch in epochs.items():
+                found[store] = max(found[store], (epoch, node), key=lambda each: each[0])
+        return [node for _, node in found]

@@ -1,0 +1,107 @@
+"""Who owns which store, as the leases of one database say: looked up every second, on a thread of its own.
+
+If the database hangs, its thread waits and the others go on. A database that cannot be looked at is one that this node does not reach.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from twinbus.clock import boot_time
+from twinbus.errors import StoreUnavailable
+from twinbus.store.postgres.connection import Connection
+from twinbus.store.postgres.lease import RENEW_EVERY_S
+from twinbus.store.postgres.place import Owner, PostgresPlace
+from twinbus.store.postgres.schema import schema_exists
+from twinbus.store.postgres.watch import PATIENCE_OF_LEASES
+
+LEASE = sql.SQL(
+    "SELECT {number}::int, owner, address, until > clock_timestamp(), (SELECT epoch FROM {schema}.epoch) FROM {schema}.lease"
+)
+
+
+class LeaseSeen(NamedTuple):
+    """Of a store; without a schema yet it is nobody's."""
+
+    owner: str = ""
+    address: str = ""
+    is_live: bool = False
+    epoch: int = 0
+
+
+class Sight(NamedTuple):
+    """Of one database; `leases` is None if it was not reached."""
+
+    database: int
+    leases: Mapping[int, LeaseSeen] | None
+    at: float  # boot time before it was asked for
+    fault: str = ""
+
+
+class Lookout:
+    def __init__(
+        self, database: int, places: Sequence[PostgresPlace], owner: Owner, seen: Callable[[Sight], None]
+    ) -> None:
+        """`seen` is called on the thread."""
+        self._database = database
+        self._places = places
+        self._owner = owner
+        self._seen = seen
+        self._connection: Connection | None = None
+        self._is_over = threading.Event()
+        self._soon = threading.Event()
+        self._created: set[int] = set()
+        self._thread = threading.Thread(target=self._run, name=f"lookout {database}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def look_soon(self) -> None:
+        """Something has changed."""
+        self._soon.set()
+
+    def close(self) -> None:
+        self._is_over.set()
+        self._soon.set()
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            self._seen(self.look())
+            self._soon.wait(RENEW_EVERY_S)
+            self._soon.clear()
+        self._disconnect()
+
+    def look(self) -> Sight:
+        before = boot_time()
+        try:
+            if self._connection is None:
+                dsn = self._places[0].dsn
+                self._connection = Connection(dsn, f"twinbus {self._owner.id} lookout", PATIENCE_OF_LEASES)
+                self._connection.raw.execute("SET statement_timeout = '3s'")
+            return Sight(self._database, self._leases(self._connection), before)
+        except (psycopg.Error, StoreUnavailable) as error:
+            self._disconnect()
+            return Sight(self._database, None, before, " ".join(str(error).split()))
+
+    def _leases(self, connection: Connection) -> dict[int, LeaseSeen]:
+        for place in self._places:
+            if place.number not in self._created and schema_exists(connection, place.schema):
+                self._created.add(place.number)
+        found = {place.number: LeaseSeen() for place in self._places}
+        parts = [
+            LEASE.format(number=sql.Literal(place.number), schema=sql.Identifier(place.schema))
+            for place in self._places
+            if place.number in self._created
+        ]
+        if parts:
+            for number, *facts in connection.raw.execute(sql.SQL(" UNION ALL ").join(parts)).fetchall():
+                found[number] = LeaseSeen(*facts)
+        return found
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

@@ -1,0 +1,311 @@
+"""What makes a namespace's server one of several on different machines: all that is in this package, put together.
+
+    start   catalog > register > number > certificate > listen for nodes > beat > own stores, until all of them have an owner
+    stop    hand the stores over > (the server closes its connections and stores) > leave the register
+
+What gateways see are fronts over parts (`twinbus.cluster`). Which node serves which store is told on the lines as a whole whenever it changes
+and when a line opens (`OWNED`).
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from twinbus.broker.entity.entities import Entities
+from twinbus.clock import Clock, Millis, boot_time
+from twinbus.cluster.fronts import Fronts
+from twinbus.cluster.line import Line, Topics
+from twinbus.cluster.line_frames import Hello
+from twinbus.cluster.ownership import Owners
+from twinbus.errors import ArgumentError, MessagingError
+from twinbus.management.catalog_shared import SharedPostgresCatalog
+from twinbus.server.admission import Admission
+from twinbus.server.machines.assembly import Assembly
+from twinbus.server.machines.claims import NOBODY, Claims
+from twinbus.server.machines.identity import Authority, line_contexts
+from twinbus.server.machines.keeper import HANDED_OVER_S, OwnershipKeeper
+from twinbus.server.machines.lookout import Lookout, Sight
+from twinbus.server.machines.register import ALL_NODES, DRAINING, NODES_MAX, SERVING, Facts, Register, Seen
+from twinbus.server.machines.tcp_mesh import NodeAddress, TcpMesh
+from twinbus.server.nodes.answers import Answers
+from twinbus.server.nodes.membership import AskedOthers, AskedPeers
+from twinbus.server.server_settings import ServerSettings
+from twinbus.store.postgres.place import CatalogPlace, Owner, PostgresPlace
+
+if TYPE_CHECKING:
+    from twinbus.server.namespace import NamespaceServer
+
+log = logging.getLogger(__name__)
+
+OWNED: Final = 65
+"""Topic of a line, beside those of `twinbus.cluster.talk`: all stores that a node serves, with their epochs."""
+TAKE: Final = "take"
+DRAIN: Final = "drain"
+ALIVE_S = 2.0
+"""A node whose loop has stood still for this long does not beat."""
+STEP_EVERY_S = 0.25
+OWNED_WAIT_S = 20.0
+"""At the start, for all stores to have an owner."""
+TURN_WAIT_S = 10.0
+
+
+class ConnectionCount:
+    """Of the other nodes, as they said with their last beat."""
+
+    def __init__(self) -> None:
+        self.own = 0
+        self.elsewhere = 0
+
+    def changed(self, own_count: int) -> None:
+        self.own = own_count
+
+
+class MachineNode:
+    """Lives on the event loop; `open_catalog` blocks."""
+
+    lock: int | None = None
+    numbers = None
+    stores = None
+
+    def __init__(self, settings: ServerSettings, owner: Owner, clock: Clock) -> None:
+        assert settings.node_name is not None
+        self.settings = settings
+        self.name = self.label = settings.node_name
+        self.owner = owner
+        self._clock = clock
+        self.connection_count = ConnectionCount()
+        self._topics = Topics()
+        self._topics.tells[OWNED] = self._told_owned
+        self._topics.when_opened.append(self._line_opened)
+        self.claims = Claims(settings.store_count)
+        self.owners = Owners([NOBODY] * settings.store_count)
+        self._fronts: Fronts | None = None
+        self._server: NamespaceServer | None = None
+        self._lookouts: list[Lookout] = []
+        self._heard_at = boot_time()
+        self._step_at = 0.0
+        self._version: int | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._register_fault = ""
+        self._is_leaving = False
+        self.drain_asked = asyncio.Event()
+        """Somebody wants this node to hand over its stores and end."""
+
+    # Start
+
+    def open_catalog(self) -> SharedPostgresCatalog:
+        """Join the nodes of the namespace. Raises MessagingError."""
+        settings, now = self.settings, self._clock.now()
+        place = CatalogPlace(settings.store_dsns[0], settings.name)
+        database = SharedPostgresCatalog(place, self.owner, ALL_NODES, settings.store_count, now)
+        try:
+            self.register = Register(place, self.owner, self.name)
+            self._authority: Authority = self.register.prepare(now)
+            self.number = self.register.join(self.owner.address)
+        except BaseException:
+            database.close()
+            raise
+        database.allow = self.register.allow_change
+        return database
+
+    def first_turn(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Before this node has lines."""
+        return Assembly(Topics(), dict, list, self.number, self.register).turn(name, TURN_WAIT_S)
+
+    def join(self, places: "list[PostgresPlace]") -> None:
+        """On the event loop, when the number of this node is known."""
+        hello = Hello(self.number, NODES_MAX, self.settings.name)
+        contexts = line_contexts(self._authority, self.number, self._clock.now())
+        self.mesh = TcpMesh(hello, contexts, self._topics, self._clock)
+        self.assembly = Assembly(self._topics, lambda: self.mesh.lines, self._live, self.number, self.register)
+        self.peers = AskedPeers(self.assembly, self.number, lambda: len(self._live()))
+        self.others = AskedOthers(self.assembly, self.number, lambda store: self.owners.of[store])
+        self.answers = Answers(self.assembly)
+        self.assembly.answering |= {TAKE: self._take, DRAIN: self._drain_asked}
+        loop = asyncio.get_running_loop()
+        self._places = places
+
+        def seen(sight: Sight) -> None:
+            loop.call_soon_threadsafe(self._database_seen, sight)
+
+        dsns = self.settings.store_dsns
+        for database in range(min(len(dsns), len(places))):
+            own = [place for place in places if place.number % len(dsns) == database]
+            self._lookouts.append(Lookout(database, own, self.owner, _unless_closed(seen)))
+
+    def fronts(self, entities: Entities, clock: Clock) -> Fronts:
+        self._fronts = Fronts(entities, self.number, self.owners, clock, self._topics, NOBODY + 1)
+        return self._fronts
+
+    def presence(self, admission: Admission) -> "MachineNode":
+        """What ticks: this node lives while it does."""
+        return self
+
+    async def begin(self, server: "NamespaceServer") -> None:
+        """Everything but the ports is ready: own stores from now on. Returns when all of them have an owner, or after a while."""
+        self._server = server
+        self.answers.start(server)
+        pool = server.stores
+        self.keeper = OwnershipKeeper(
+            self.number,
+            self.owner.id,
+            len(self._lookouts),
+            pool,  # type: ignore[arg-type]
+            lambda: set(self.mesh.lines),
+            self._turn,
+            self._tell_to_take,
+        )
+        assert self.settings.listen_nodes is not None
+        address = await self.mesh.listen(NodeAddress.read(self.settings.listen_nodes))
+        self.register.address = str(address)
+        log.info(
+            "node_joined",
+            extra={"fields": {"node": self.name, "number": self.number, "listens_for_nodes": str(address)}},
+        )
+        loop = asyncio.get_running_loop()
+        self.register.start(
+            lambda: boot_time() - self._heard_at < ALIVE_S,
+            _unless_closed(lambda seen: loop.call_soon_threadsafe(self._register_seen, seen)),
+            _unless_closed(lambda fault: loop.call_soon_threadsafe(self._register_lost, fault)),
+        )
+        for lookout in self._lookouts:
+            lookout.start()
+        deadline = loop.time() + OWNED_WAIT_S
+        while NOBODY in self.owners.of and loop.time() < deadline:
+            await asyncio.sleep(0.02)
+        if NOBODY in self.owners.of:
+            missing = [store for store, owner in enumerate(self.owners.of) if owner == NOBODY]
+            log.warning("stores_without_owner", extra={"fields": {"stores": ",".join(map(str, missing))}})
+
+    # Time and views
+
+    def tick(self, now: Millis) -> None:
+        self._heard_at = boot_time()
+        if self._server is None:
+            return
+        self._tell_own_claims(now)
+        if self._heard_at >= self._step_at:
+            self._step_at = self._heard_at + STEP_EVERY_S
+            state = DRAINING if self.keeper.is_draining else SERVING
+            self.register.facts = Facts(state, self.keeper.unreached, self.connection_count.own)
+            self.keeper.step()
+
+    def _live(self) -> list[int]:
+        if self._server is None:
+            return [self.number]
+        return sorted({node.number for node in self.keeper.nodes()} | {self.number})
+
+    def _register_seen(self, seen: Seen) -> None:
+        if self._register_fault:
+            self._register_fault = ""
+            log.info("register_reached", extra={"fields": {"node": self.name}})
+        others = [node for node in seen.nodes if node.is_live and node.number != self.number]
+        self.connection_count.elsewhere = sum(node.connections for node in others)
+        addresses: dict[int, NodeAddress] = {}
+        for node in others:
+            with suppress(ArgumentError):
+                addresses[node.number] = NodeAddress.read(node.address)
+        self.mesh.follow(addresses)
+        self.keeper.register_seen(seen)
+        if seen.version != self._version and (self._following is None or self._following.done()):
+            self._following = asyncio.get_running_loop().create_task(self._follow_all(seen.version))
+
+    def _register_lost(self, fault: str) -> None:
+        if fault != self._register_fault:
+            self._register_fault = fault
+            log.warning("register_not_reached", extra={"fields": {"node": self.name, "reason": fault}})
+
+    def _database_seen(self, sight: Sight) -> None:
+        if not self._is_leaving:
+            self.keeper.database_seen(sight)
+
+    async def _follow_all(self, version: int) -> None:
+        """Something has changed that this node may not have been told."""
+        assert self._server is not None
+        try:
+            await self.answers.follower.follow_all()
+            self._server.follow_root_rule()
+            self._version = version
+        except MessagingError as error:
+            log.warning("catalog_not_followed", extra={"fields": {"reason": str(error)}})
+
+    # Who serves what
+
+    def _tell_own_claims(self, now: Millis) -> None:
+        assert self._server is not None
+        pool = self._server.stores
+        own = {store.index: store.epoch for store in pool.stores if pool.brokers[store.index].is_available}
+        if self.claims.tell(self.number, own):
+            payload = _written(own)
+            for line in self.mesh.lines.values():
+                line.tell(OWNED, payload)
+            self._owners_changed(now)
+
+    def _line_opened(self, line: Line, now: Millis) -> None:
+        line.tell(OWNED, _written(self.claims.of(self.number)))
+
+    def _told_owned(self, line: Line, payload: bytes, now: Millis) -> None:
+        assert line.peer is not None
+        if self.claims.tell(line.peer.node, {int(store): epoch for store, epoch in json.loads(payload).items()}):
+            self._owners_changed(now)
+
+    def _owners_changed(self, now: Millis) -> None:
+        if self.owners.change(self.claims.owners()) and self._fronts is not None:
+            self._fronts.owners_changed(now)
+
+    # Moves
+
+    def _turn(self, name: str) -> AbstractAsyncContextManager[None]:
+        return self.assembly.turn(name, TURN_WAIT_S)
+
+    async def _tell_to_take(self, node: int, store: int) -> None:
+        if node in self.mesh.lines:
+            await self.assembly.ask(TAKE, {"store": store}, HANDED_OVER_S, to=node)
+
+    async def _take(self, details: dict[str, Any]) -> bool:
+        """A store was released for this node. Whether it serves it."""
+        assert self._server is not None
+        store, pool = details["store"], self._server.stores
+        deadline = boot_time() + HANDED_OVER_S
+        while not pool.brokers[store].is_available and boot_time() < deadline:
+            self._lookouts[store % len(self._lookouts)].look_soon()
+            await asyncio.sleep(0.05)
+        return bool(pool.brokers[store].is_available)
+
+    async def _drain_asked(self, _: dict[str, Any]) -> None:
+        self.drain_asked.set()
+
+    # End
+
+    async def drain(self) -> None:
+        """Other nodes get the stores, and no connections come here."""
+        if self._server is not None and not self.keeper.is_draining:
+            log.info("draining", extra={"fields": {"node": self.name}})
+            await self.keeper.drain()
+            log.info("drained", extra={"fields": {"node": self.name, "moves": self.keeper.moves}})
+
+    def close(self) -> None:
+        """Blocks for a moment: the others need not wait for the end of this node."""
+        self._is_leaving = True
+        for lookout in self._lookouts:
+            lookout.close()
+        if hasattr(self, "mesh"):
+            self.mesh.close()
+        self.register.leave()
+
+
+def _written(epochs: dict[int, int]) -> bytes:
+    return json.dumps(epochs).encode()
+
+
+def _unless_closed(call: Callable[[Any], object]) -> Callable[[Any], None]:
+    """For threads that may outlive the loop by a moment."""
+
+    def called(value: Any) -> None:
+        with suppress(RuntimeError):
+            call(value)
+
+    return called

@@ -1,0 +1,151 @@
+"""Three machines serve one namespace: any client may be connected to any of them, and what one had, others take over."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from tests.server.machines.machines import STORES, Node, until
+from tests.server.served_on_postgres import Served
+from twinbus.cli.app import run
+
+pytestmark = pytest.mark.timeout(300)
+PARTS, PLAIN = "parts", "plain"
+
+
+class Machines:
+    """Three nodes; a test that ends one finds all of them again in the next."""
+
+    def __init__(self, folder: Path, dsn: str, namespace: str) -> None:
+        self.folder, self.dsn, self.namespace = folder, dsn, namespace
+        self.nodes: dict[str, Node] = {}
+
+    def all(self) -> list[Node]:
+        missing = [name for name in ("a", "b", "c") if name not in self.nodes or not self.nodes[name].is_serving]
+        for name in missing:
+            options = ("--queue", f"{PARTS}:partitioned", "--queue", PLAIN)
+            self.nodes[name] = Node(self.folder, self.dsn, self.namespace, name, *options)
+        for name in missing:
+            self.nodes[name].ready()
+        return [self.nodes[name] for name in ("a", "b", "c")]
+
+    def stop(self) -> None:
+        for node in self.nodes.values():
+            node.kill()
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory, postgres_dsn: str) -> Iterator[Machines]:
+    machines = Machines(tmp_path_factory.mktemp("machines"), postgres_dsn, f"machines{os.getpid()}")
+    try:
+        yield machines
+    finally:
+        machines.stop()
+
+
+@pytest.fixture
+def nodes(machines: Machines) -> list[Node]:
+    return machines.all()
+
+
+def send(node: Node, queue: str, *bodies: str, session_id: str | None = None) -> None:
+    with (
+        ServiceBusClient.from_connection_string(node.connection_string) as client,
+        client.get_queue_sender(queue) as sender,
+    ):
+        for body in bodies:
+            sender.send_messages(ServiceBusMessage(body, session_id=session_id))
+
+
+def receive(node: Node, queue: str, count: int) -> list[str]:
+    found: list[str] = []
+    with (
+        ServiceBusClient.from_connection_string(node.connection_string) as client,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        while len(found) < count and (messages := receiver.receive_messages(count, max_wait_time=20)):
+            for message in messages:
+                found.append(str(message))
+                receiver.complete_message(message)
+    return found
+
+
+def test_a_name_belongs_to_one_node_and_a_process_without_one_waits(
+    nodes: list[Node], machines: Machines, tmp_path: Path
+) -> None:
+    second = Node(tmp_path / "second", machines.dsn, machines.namespace, "a")
+    spare = Served(tmp_path / "spare", machines.dsn, machines.namespace, stores=STORES)
+    try:
+        spare.wait_log("waiting_as_spare")
+        assert second.wait() == 2
+        assert "A node 'a' of this namespace runs already" in second.log
+        assert sum(nodes[0].owners().values()) == STORES
+    finally:
+        spare.kill()
+        second.kill()
+
+
+def test_a_node_that_stood_still_finds_its_stores_taken_and_serves_on_as_a_front(nodes: list[Node]) -> None:
+    a, b, c = nodes
+    send(a, PLAIN, "one")
+    a.freeze()
+    took = until(lambda: f"process {a.pid}" not in " ".join(b.owners()) and sum(b.owners().values()) == STORES, b.log)
+    assert took < 30  # under 10 s on a machine with nothing else to do
+    send(b, PLAIN, "two")
+    a.thaw()
+    until(lambda: sum(a.owners().values()) == STORES, a.log)
+    send(a, PLAIN, "three")
+    assert sorted(receive(c, PLAIN, 3)) == ["one", "three", "two"]
+    until(lambda: "event=node_was_taken_for_dead" in a.log, a.log)
+
+
+def test_three_machines_serve_one_namespace_and_outlive_one_of_them(nodes: list[Node]) -> None:
+    a, b, c = nodes
+    assert a.page("/ready")["status"] == "ready"
+    # Any client may be connected to any node.
+    for node in nodes:
+        send(node, PARTS, *(f"{node.name}{number}" for number in range(8)))
+        send(node, PLAIN, node.name)
+    assert sorted(receive(b, PLAIN, 3)) == ["a", "b", "c"]
+    assert len(set(receive(c, PARTS, 24))) == 24
+    # A change at one node is known to all of them when it is answered.
+    assert run(["queue", "create", "later", "--connection-string", b.connection_string]) == 0
+    send(c, "later", "hello")
+    assert receive(a, "later", 1) == ["hello"]
+    # One is killed: what it had is there again, and sending without a key never stops.
+    send(c, PARTS, *(f"kept{number}" for number in range(12)))
+    a.kill()
+    began, failures, sent = time.monotonic(), 0, 0
+    with (
+        ServiceBusClient.from_connection_string(c.connection_string, retry_total=0) as client,
+        client.get_queue_sender(PARTS) as sender,
+    ):
+        while sum(c.owners().values()) < STORES or sent < 50:
+            try:
+                sender.send_messages(ServiceBusMessage(f"during{sent}"))
+                sent += 1
+            except ServiceBusError:
+                failures += 1
+            assert time.monotonic() - began < 60
+    assert failures == 0
+    assert f"process {a.pid}" not in " ".join(c.owners())
+    found = receive(b, PARTS, 12 + sent)
+    assert {f"kept{number}" for number in range(12)} | {f"during{number}" for number in range(sent)} == set(found)
+    # What the log of those who took over tells.
+    story = b.log + c.log
+    for event in ("event=nodes_changed gone=a", "event=taking_store", "event=store_taken"):
+        assert event in story
+
+
+def test_a_node_that_is_stopped_hands_its_stores_over_first(nodes: list[Node]) -> None:
+    a, b, _ = nodes
+    assert a.stop() == 0
+    owners = b.owners()
+    assert f"process {a.pid}" not in " ".join(owners)
+    assert sum(owners.values()) == STORES
+    log = a.log
+    assert log.index("event=drained") < log.index("event=stopped")
