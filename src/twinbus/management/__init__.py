@@ -8,7 +8,7 @@ forward_targets    where entities may forward to
 catalog            what exists, durable; records and typed_values are its rows
 rule_set           the rules of a subscription in it
 catalog_file       a file that it is kept in; catalog_checks: whether the disk changed any of it
-catalog_postgres   a schema of a database that it is kept in
+catalog_postgres   a schema of a database that it is kept in; catalog_shared: one that several machines change
 catalog_copy       one catalog into another
 runtime, counts    what runs, and how full it is
 peers              the other processes that serve the namespace; follower: what one does when another has made a change

@@ -23,4 +23,5 @@ spare             waits while another process serves the namespace
 store_addresses   what --store names
 stores            the messaging stores, in a process of their own or on threads
 nodes             a namespace served by several processes
+machines          a namespace served by several machines
 """
