@@ -141,16 +141,28 @@ class Catalog:
     def _load(self) -> None:
         ((name, created_at, modified_at),) = self._database.rows(NAMESPACE)
         self.namespace = NamespaceInfo(name, created_at, modified_at)
-        rules: dict[int, list[RuleDescription]] = {}
-        for subscription, text in self._database.rows(RULES):
-            rules.setdefault(subscription, []).append(read_rule(text))
         self._entries: dict[str, Entry] = {}
         self._sorted_keys: dict[type[EntityDescription], list[str]] = {kind: [] for kind in KINDS.values()}
         self._by_topic: dict[str, dict[str, Entry]] = {}
-        for entity_id, kind, text, entity_created_at, updated_at, first_store in self._database.rows(ENTITIES):
-            description, own_rules = read_entity(KINDS[kind], text), RuleSet(rules.get(entity_id, ()))
-            self._remember(Entry(entity_id, description, entity_created_at, updated_at, own_rules, first_store))
+        for entry in self._read_entries():
+            self._remember(entry)
         self._access_rules = {key: read_authorization_rule(text) for key, text in self._database.rows(ACCESS_RULES)}
+
+    def _read_entries(self) -> list[Entry]:
+        rules: dict[int, list[RuleDescription]] = {}
+        for subscription, text in self._database.rows(RULES):
+            rules.setdefault(subscription, []).append(read_rule(text))
+        return [
+            Entry(
+                entity_id,
+                read_entity(KINDS[kind], text),
+                created_at,
+                updated_at,
+                RuleSet(rules.get(entity_id, ())),
+                first_store,
+            )
+            for entity_id, kind, text, created_at, updated_at, first_store in self._database.rows(ENTITIES)
+        ]
 
     # Reads: from memory, any thread.
 
@@ -221,18 +233,8 @@ class Catalog:
         """Remember what the database says of all entities and access rules. Returns the paths of what is new, has changed or is gone,
         topics before what is below them."""
         with self._database.snapshot():
-            rules: dict[int, list[RuleDescription]] = {}
-            for subscription, text in self._database.rows(RULES):
-                rules.setdefault(subscription, []).append(read_rule(text))
-            rows = self._database.rows(ENTITIES)
+            found = {path_key(path_of(entry.description)): entry for entry in self._read_entries()}
             access_rules = self._database.rows(ACCESS_RULES)
-        found: dict[str, Entry] = {}
-        for entity_id, kind, text, created_at, updated_at, first_store in rows:
-            description = read_entity(KINDS[kind], text)
-            own_rules = tuple(rules.get(entity_id, ()))
-            found[path_key(path_of(description))] = Entry(
-                entity_id, description, created_at, updated_at, own_rules, first_store
-            )
         known = dict(self._entries)
         gone = [entry for key, entry in known.items() if key not in found]
         changed = [entry for key, entry in found.items() if known.get(key) != entry]
