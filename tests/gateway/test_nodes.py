@@ -6,7 +6,14 @@ from uuid import UUID
 import pytest
 
 from tests.gateway.front import LISTENS, ROOT, SENDS, Client, Front, payload
-from twinbus.amqp.codec.sections import MessageProperties, Sections, ValueBody, decode_sections, encode_sections
+from twinbus.amqp.codec.sections import (
+    DataBody,
+    MessageProperties,
+    Sections,
+    ValueBody,
+    decode_sections,
+    encode_sections,
+)
 from twinbus.amqp.codec.types import Array, Decimal128, Described, Int, Long, Symbol, Timestamp, UInt, ULong, Value
 from twinbus.amqp.events import Deliveries, LinkDetached
 from twinbus.broker.commands import Peek
@@ -143,6 +150,16 @@ def test_peek_omits_bodies_if_asked(front: Front) -> None:
     assert sections.body is None
     assert sections.properties is not None
     assert sections.properties.subject == "shown"
+
+
+@pytest.mark.parametrize("count", [1, 3, 300])
+def test_a_page_is_a_list_of_maps_whatever_the_messages_size(front: Front, count: int) -> None:
+    for number in range(count):
+        put(front, "x" * (number * 7))
+    range_of_all = {"first-sequence-number": Long(1), "last-sequence-number": Long(count)}
+    reply = front.client().node("orders/$management").ask("com.twinbus:peek-range", range_of_all)
+    found = [decode_sections(each["message"]).body for each in body(reply)["messages"]]
+    assert found == [DataBody([b"x" * (number * 7)]) for number in range(count)]
 
 
 def test_peek_of_a_deferred_message_has_the_annotation_of_a_lock(front: Front) -> None:

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from tests.model.messages import annotations, application, body, delivered, properties_section, received, section
-from twinbus.amqp.codec.sections import DataBody, MessageProperties
+from twinbus.amqp.codec.sections import FOOTER, DataBody, MessageProperties
 from twinbus.amqp.codec.types import Decimal128, Symbol, Timestamp, UInt, Value
 from twinbus.errors import ArgumentError
 from twinbus.model.content import (
@@ -14,6 +14,7 @@ from twinbus.model.content import (
     with_annotations,
     with_application_properties,
     with_properties,
+    without_body,
 )
 from twinbus.model.message import read_content
 
@@ -29,6 +30,14 @@ def test_application_properties_are_decoded_with_their_types() -> None:
     assert found == values
     assert [type(value) for value in found.values()] == [type(value) for value in values.values()]
     assert application_properties(received(properties_section()).content) == {}
+
+
+def test_without_its_body_a_content_has_everything_before_it() -> None:
+    facts = annotations({"a": 1}) + properties_section(subject="label") + application({"n": 1})
+    cut = without_body(received(facts + body(b"x") * 2 + section(FOOTER, {"f": 1})).content)
+    assert cut == without_body(cut)
+    shown, whole = delivered(cut), delivered(received(facts).content)
+    assert shown == whole
 
 
 def test_a_malformed_value_hides_itself_and_no_other() -> None:

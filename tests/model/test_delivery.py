@@ -18,7 +18,7 @@ from tests.model.messages import (
 from twinbus.amqp.codec.sections import Header, Sections, decode_sections
 from twinbus.amqp.codec.types import Int, Long, Symbol, Timestamp, UByte, UInt, Value
 from twinbus.clock import NEVER
-from twinbus.model.delivery import encode_delivery, encode_locked
+from twinbus.model.delivery import encode_delivery, encode_locked, encode_peeked, encode_peeked_row
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import StoredMessage
 
@@ -199,8 +199,7 @@ def test_the_time_to_live_of_a_message_for_later_counts_from_when_it_is_due() ->
     assert shown.header.ttl == DAY
 
 
-def test_a_burst_is_encoded_as_its_deliveries_are_one_by_one() -> None:
-    token = bytes(range(16))
+def rows_of_all_kinds() -> list[StoredMessage]:
     plain = PLAIN
     annotated = received(annotations({"a": 1}) + properties_section() + body(bytes(9_000))).content
     noted = received(delivery_annotations({"d": 1}) + properties_section() + body()).content
@@ -208,13 +207,19 @@ def test_a_burst_is_encoded_as_its_deliveries_are_one_by_one() -> None:
     rows = [StoredMessage(7 + place, content, 1_000, NEVER) for place, content in enumerate(contents)]
     rows += [StoredMessage(20 + place, plain, 1_000 + place, NEVER) for place in range(3)]
     rows += [StoredMessage(30 + place, annotated, 1_000, NEVER) for place in range(3)]
-    rows += [
+    return [
+        *rows,
         StoredMessage(40, plain, 1_000, NEVER, delivery_count=2),
         StoredMessage(41, plain, 1_000, NEVER, state=MessageState.DEFERRED),
         StoredMessage(42, plain, 1_000, NEVER, enqueued_sequence_number=5),
         StoredMessage(43, plain, 1_000, 61_000),
-        StoredMessage(44, plain, 1_000, NEVER),
+        StoredMessage(44, plain, 1_000, NEVER, due_at=9_000),
+        StoredMessage(45, plain, 1_000, NEVER),
     ]
+
+
+def test_a_burst_is_encoded_as_its_deliveries_are_one_by_one() -> None:
+    token, rows = bytes(range(16)), rows_of_all_kinds()
     expected = [
         encode_delivery(
             row.content,
@@ -230,3 +235,14 @@ def test_a_burst_is_encoded_as_its_deliveries_are_one_by_one() -> None:
         for row in rows
     ]
     assert encode_locked([(row, token, 5_000) for row in rows]) == [(token, payload) for payload in expected]
+
+
+def test_rows_that_somebody_looks_at_are_encoded_as_they_are_one_by_one() -> None:
+    rows = rows_of_all_kinds()
+    assert encode_peeked(rows) == [encode_peeked_row(row) for row in rows]
+    assert {
+        (decode_sections(payload).message_annotations or {})["x-opt-message-state"] for payload in encode_peeked(rows)
+    } == {
+        MessageState.ACTIVE,
+        MessageState.DEFERRED,
+    }

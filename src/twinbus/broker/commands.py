@@ -76,6 +76,7 @@ class PeekRange(Command[RangePage]):
     states: Collection[MessageState] = ANY_STATE
     filter: SqlFilter | None = None
     """Others are left out, and so is what it fails on. A page may then be empty although more follows."""
+    with_bodies: bool = True
 
 
 # Taking by number (operations/by_number.py)

@@ -90,6 +90,12 @@ def pack(parts: Parts) -> bytes:
     return b"".join((prefix, header, delivery_entries, entries, properties, application, rest))
 
 
+def without_body(content: bytes) -> bytes:
+    """And without what follows the body."""
+    _, header, _, _, delivery_size, size, properties, application = PREFIX.unpack_from(content)
+    return content[: PREFIX.size + header + delivery_size + size + properties + application]
+
+
 def properties(content: bytes) -> MessageProperties:
     """The properties section, decoded. A malformed field reads as if it were not set."""
     _, header, _, _, delivery_size, size, _, _ = PREFIX.unpack_from(content)

@@ -7,7 +7,7 @@ content, the bare message follows these bytes:
 header | delivery annotations: x-opt-lock-token, sender's | message annotations: the broker's, sender's | bare message
 
 In a burst most messages begin alike, as their senders repeat themselves. What comes before the sender's entries then differs
-in lock, times and number only, and is packed in one call (`encode_locked`).
+in lock, times and number only, and is packed in one call (`encode_locked`, `encode_peeked`).
 """
 
 from collections.abc import Callable, Sequence
@@ -16,10 +16,10 @@ from struct import Struct
 from typing import Protocol
 
 from twinbus.amqp.codec.encode import encode_symbol, encode_value
-from twinbus.amqp.codec.types import Long, UInt
+from twinbus.amqp.codec.types import Long, Timestamp, UInt
 from twinbus.clock import NEVER, Millis
 from twinbus.model import wire_names
-from twinbus.model.content import PREFIX
+from twinbus.model.content import PREFIX, annotation, with_annotations
 from twinbus.model.effective_lifetime import own_time_to_live, shown_header, shown_properties
 
 _unpack_prefix = PREFIX.unpack_from
@@ -30,6 +30,7 @@ _ENQUEUED_TIME = encode_symbol(wire_names.ENQUEUED_TIME) + b"\x83"
 _SEQUENCE_NUMBER = encode_symbol(wire_names.SEQUENCE_NUMBER) + b"\x81"
 _LOCKED_UNTIL = encode_symbol(wire_names.LOCKED_UNTIL) + b"\x83"
 _MESSAGE_STATE = encode_symbol(wire_names.MESSAGE_STATE)
+_ACTIVE = _MESSAGE_STATE + encode_value(0)
 _ENQUEUE_SEQUENCE_NUMBER = encode_symbol(wire_names.ENQUEUED_SEQUENCE_NUMBER)
 
 _DELIVERY_ANNOTATIONS = b"\x00\x53\x71"
@@ -71,6 +72,12 @@ class Delivered(Protocol):
 
     @property
     def state(self) -> int: ...
+
+
+class Peeked(Delivered, Protocol):
+    """A row that is shown to whoever looks, and stays."""
+
+    due_at: Millis
 
 
 def encode_locked(deliveries: Sequence[tuple[Delivered, bytes, Millis]]) -> list[tuple[bytes, bytes]]:
@@ -124,6 +131,59 @@ def encode_locked(deliveries: Sequence[tuple[Delivered, bytes, Millis]]) -> list
 @lru_cache(maxsize=64)
 def _pack_alike(token_at: int, time_at: int) -> Callable[..., bytes]:
     return Struct(f">{token_at}sIHH8s{time_at}sq{len(_SEQUENCE_NUMBER)}sq{len(_LOCKED_UNTIL)}sq").pack
+
+
+def encode_peeked(rows: Sequence[Peeked]) -> list[bytes]:
+    """Payloads of rows that somebody looks at, each with its state."""
+    encoded: list[bytes] = []
+    known, known_size, has_next = _UNKNOWN, 0, len(rows) > 1
+    pack: Callable[..., bytes] = _pack_unlocked
+    before_time = b""
+    for row in rows:
+        content = row.content
+        if (
+            content[:known_size] == known
+            and row.expires_at == NEVER
+            and not (row.delivery_count or row.state or row.enqueued_sequence_number or row.due_at)
+        ):
+            front = pack(before_time, row.enqueued_at, _SEQUENCE_NUMBER, row.sequence_number, _ACTIVE)
+            rest = content[known_size:] if len(content) < VIEW_SIZE_MIN else memoryview(content)[known_size:]
+            encoded.append(front + rest)
+            continue
+        encoded.append(encode_peeked_row(row))
+        _, header_size, delivery_entry_count, count, delivery_size, size, _, _ = _unpack_prefix(content)
+        if has_next and not delivery_entry_count and not delivery_size:
+            known_size = _PREFIX_SIZE + header_size
+            known = content[:known_size]
+            annotations = _MESSAGE_ANNOTATIONS + _size_count(_UNLOCKED_SIZE + len(_ACTIVE) + size, 6 + count)
+            before_time = known[_PREFIX_SIZE:] + _NO_DELIVERY_ANNOTATIONS + annotations + _ENQUEUED_TIME
+            pack = _pack_peeked_alike(len(before_time))
+    return encoded
+
+
+@lru_cache(maxsize=64)
+def _pack_peeked_alike(time_at: int) -> Callable[..., bytes]:
+    return Struct(f">{time_at}sq{len(_SEQUENCE_NUMBER)}sq{len(_ACTIVE)}s").pack
+
+
+def encode_peeked_row(row: Peeked, locked_until: Millis | None = None) -> bytes:
+    content = row.content
+    if row.due_at and annotation(content, wire_names.SCHEDULED_ENQUEUE_TIME) != row.due_at:
+        # Abandoned with a delay: no sender wrote down when it comes again.
+        content = with_annotations(content, {wire_names.SCHEDULED_ENQUEUE_TIME: Timestamp(row.due_at)})
+    return encode_delivery(
+        content,
+        sequence_number=row.sequence_number,
+        enqueued_at=row.enqueued_at,
+        delivery_count=row.delivery_count,
+        locked_until=locked_until,
+        state=row.state,
+        show_state=True,
+        enqueued_sequence_number=row.enqueued_sequence_number,
+        expires_at=row.expires_at,
+        # The time to live of a scheduled message counts from when it is due, unless it was delivered before.
+        lives_since=0 if row.delivery_count else row.due_at,
+    )
 
 
 def encode_delivery(

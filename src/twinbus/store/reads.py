@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from twinbus.clock import NEVER, Millis
 from twinbus.model import wire_names
-from twinbus.model.content import application_properties
+from twinbus.model.content import application_properties, without_body
 from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import FragmentKey, StoredMessage
@@ -51,7 +51,7 @@ class Scan:
     """Rows in some states with a number above `after`, lowest first, expired or not.
 
     They end at `count_max` rows or before their content passes `bytes_max`, but never before the first row. With a session
-    id: of that message session alone.
+    id: of that message session alone. Bodies that nobody wants stay here.
     """
 
     fragment: FragmentKey
@@ -60,9 +60,14 @@ class Scan:
     bytes_max: int
     states: Collection[MessageState] = ANY_STATE
     session_id: str | None = None
+    with_bodies: bool = True
 
     def run(self, store: MessagingStore) -> Rows:
-        return store.scan(self.fragment, self.after, self.count_max, self.bytes_max, self.states, self.session_id)
+        rows = store.scan(self.fragment, self.after, self.count_max, self.bytes_max, self.states, self.session_id)
+        if not self.with_bodies:
+            for row in rows:
+                row.content = without_body(row.content)
+        return rows
 
 
 @dataclass(frozen=True, slots=True)

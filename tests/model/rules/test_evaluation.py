@@ -31,7 +31,7 @@ def outcome_of_user(text: str, **user: object) -> bool | None:
 
 
 @given(evaluable_filters, messages)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_compiled_filter_has_the_outcome_of_the_naive_evaluator(
     predicate: Predicate, user: dict[str, object]
 ) -> None:

@@ -93,7 +93,7 @@ def scan(rules: list[tuple[str, RuleDescription]], view: FilterView) -> tuple[li
 
 @pytest.mark.rule("A16")
 @given(rule_sets, messages, st.sampled_from([None, "red"]), st.sampled_from([None, "x"]), st.sets(st.integers(0, 7)))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_index_finds_what_a_scan_of_all_rules_finds(
     drawn: list[tuple[str, FilterDescription, SqlAction | None]],
     user: dict[str, object],

@@ -36,7 +36,7 @@ ONE, TWO, THREE = Literal(1), Literal(2), Literal(3)
 
 
 @given(printable_filters)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_printed_filter_parses_to_the_same_nodes(predicate: Predicate) -> None:
     text = print_filter(predicate)
     if len(text) <= TEXT_LENGTH_MAX:
@@ -44,7 +44,7 @@ def test_a_printed_filter_parses_to_the_same_nodes(predicate: Predicate) -> None
 
 
 @given(printable_actions)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_printed_action_parses_to_the_same_nodes(statements: tuple[Statement, ...]) -> None:
     text = print_action(statements)
     if len(text) <= TEXT_LENGTH_MAX:
@@ -150,7 +150,7 @@ scraps = st.sampled_from([*SCRAPS.split(), " ", "\n", "\x00"])
 
 
 @given(st.lists(scraps, max_size=12).map(" ".join) | st.lists(scraps, max_size=12).map("".join) | st.text(max_size=20))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_text_is_read_or_refused_as_an_argument_error(text: str) -> None:
     for parse in (parse_filter, parse_action):
         with suppress(ArgumentError):

@@ -11,7 +11,8 @@ from twinbus.amqp.codec.types import Value
 from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.clock import NEVER
-from twinbus.gateway.requests.browse import encode_peeked, encode_without_body
+from twinbus.model.content import without_body
+from twinbus.model.delivery import encode_peeked_row
 from twinbus.model.message import read_message
 from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.source import message_rows
@@ -93,7 +94,9 @@ def peeked(dice: Random, kind: dict[str, Any], number: int, *, with_body: bool) 
         delivery_count=dice.choice([0, 0, 0, 1, 300]),
         enqueued_sequence_number=dice.choice([0, 0, 7, 2**50]),
     )
-    return ReceivedMessage((encode_peeked if with_body else encode_without_body)(row))
+    if not with_body:
+        row.content = without_body(row.content)
+    return ReceivedMessage(encode_peeked_row(row))
 
 
 @pytest.mark.parametrize("seed", range(80))
@@ -115,7 +118,7 @@ def ordinary(count: int) -> list[ReceivedMessage]:
     for number in range(count):
         payload = encode_message(b"x", message_id=str(number), partition_key=f"k{number % 20}")
         row = StoredMessage(number + 1, read_message(payload, lambda: "made-here").content, NOON_MS + number, NEVER)
-        found.append(ReceivedMessage(encode_peeked(row)))
+        found.append(ReceivedMessage(encode_peeked_row(row)))
     return found
 
 

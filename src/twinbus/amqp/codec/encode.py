@@ -206,6 +206,7 @@ _WRITERS: dict[type, Writer] = {
     types.Decimal128: _decimal(0x94, 16),
     types.Char: _char,
     UUID: _uuid,
+    types.Encoded: bytes,
     bytes: encode_binary,
     bytearray: encode_binary,
     str: encode_string,

@@ -50,6 +50,12 @@ class Timestamp(int):
     __slots__ = ()
 
 
+class Encoded(bytes):
+    """A value in its encoding, which is written as it is: for what an encoder of its own writes faster. Never read."""
+
+    __slots__ = ()
+
+
 class Float(float):
     """Single precision; a bare float is a double."""
 

@@ -112,7 +112,9 @@ def peek_range(queue: AskedQueue, command: PeekRange, now: Millis) -> Steps[Rang
     fragment, count_max = queue.fragments[index], min(command.count_max, RANGE_COUNT_MAX)
     test = None if command.filter is None else compile_test(command.filter)
     for _ in range(SCANS_MAX) if test is not None else count():
-        scan = Scan(fragment.key, first - 1, count_max, RANGE_BYTES_MAX, command.states)
+        scan = Scan(
+            fragment.key, first - 1, count_max, RANGE_BYTES_MAX, command.states, with_bodies=command.with_bodies
+        )
         rows = yield from read_one(fragment, scan)
         first = rows[-1].sequence_number + 1 if rows else last + 1
         shown = _hide_hops(unexpired([row for row in rows if row.sequence_number <= last], now))

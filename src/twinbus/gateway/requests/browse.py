@@ -5,10 +5,11 @@ Those named `com.twinbus:...` are ours; a namespace without them answers 501, so
 
 from collections.abc import Callable, Collection
 from functools import partial
+from struct import Struct
 from uuid import UUID
 
-from twinbus.amqp.codec.section_bounds import section_bounds
-from twinbus.amqp.codec.types import Array, Int, Long, Timestamp, Value
+from twinbus.amqp.codec.encode import encode_string
+from twinbus.amqp.codec.types import Array, Encoded, Int, Long, Timestamp, Value
 from twinbus.broker.commands import (
     SHARES_COUNT_MAX,
     CountShares,
@@ -28,9 +29,8 @@ from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError
 from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.gateway.requests.call import NO_MESSAGES, Call
-from twinbus.model import wire_names
-from twinbus.model.content import annotation, with_annotations
-from twinbus.model.delivery import encode_delivery
+from twinbus.model.content import without_body
+from twinbus.model.delivery import encode_delivery, encode_peeked, encode_peeked_row
 from twinbus.model.descriptions import FRAGMENT_COUNT, SqlFilter
 from twinbus.model.message_limits import PEEK_COUNT_MAX, RANGE_COUNT_MAX, TIMES_COUNT_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
@@ -39,6 +39,13 @@ from twinbus.store.reads import ANY_STATE, BacklogShares, NumberedTime
 
 SEQUENCE_NUMBERS_MAX = 4_096
 NO_LOCK: Millis = 0
+
+# One message of a page: a map with its payload, in the form with 4-byte sizes whatever its size.
+_MESSAGE = encode_string("message")
+_pack_entry = Struct(f">BII{len(_MESSAGE)}sBI").pack
+_pack_list = Struct(">BII").pack
+_COUNT_SIZE = 4  # the size of a list or map includes its count
+_ENTRY_SIZE = _COUNT_SIZE + len(_MESSAGE) + 5
 
 
 def peek_message(call: Call) -> None:
@@ -49,15 +56,19 @@ def peek_message(call: Call) -> None:
 
 
 def peeked_body(arguments: Arguments) -> Callable[[list[StoredMessage]], Response]:
-    return _without_bodies if arguments.is_set("omit-message-body") else _peeked
+    with_bodies = not arguments.is_set("omit-message-body")
 
+    def body(messages: list[StoredMessage]) -> Response:
+        if not messages:
+            return NO_MESSAGES
+        if not with_bodies:
+            for message in messages:
+                message.content = without_body(message.content)
+        return Response.ok(
+            {"messages": encode_page([encode_peeked_row(message, _shown_lock(message)) for message in messages])}
+        )
 
-def _peeked(messages: list[StoredMessage]) -> Response:
-    return _page([encode_peeked(message, _shown_lock(message)) for message in messages])
-
-
-def _without_bodies(messages: list[StoredMessage]) -> Response:
-    return _page([without_body(encode_peeked(message, _shown_lock(message))) for message in messages])
+    return body
 
 
 def _shown_lock(message: StoredMessage) -> Millis | None:
@@ -65,40 +76,15 @@ def _shown_lock(message: StoredMessage) -> Millis | None:
     return NO_LOCK if message.state is MessageState.DEFERRED else None
 
 
-def _page(payloads: list[bytes]) -> Response:
-    if not payloads:
-        return NO_MESSAGES
-    return Response.ok({"messages": [{"message": payload} for payload in payloads]})
-
-
-def encode_peeked(message: StoredMessage, locked_until: Millis | None = None) -> bytes:
-    content = message.content
-    if message.due_at and annotation(content, wire_names.SCHEDULED_ENQUEUE_TIME) != message.due_at:
-        # Abandoned with a delay: no sender wrote down when it comes again.
-        content = with_annotations(content, {wire_names.SCHEDULED_ENQUEUE_TIME: Timestamp(message.due_at)})
-    return encode_delivery(
-        content,
-        sequence_number=message.sequence_number,
-        enqueued_at=message.enqueued_at,
-        delivery_count=message.delivery_count,
-        locked_until=locked_until,
-        state=message.state,
-        show_state=True,
-        enqueued_sequence_number=message.enqueued_sequence_number,
-        expires_at=message.expires_at,
-        # The time to live of a scheduled message counts from when it is due, unless it was delivered before.
-        lives_since=0 if message.delivery_count else message.due_at,
-    )
-
-
-def encode_without_body(message: StoredMessage) -> bytes:
-    return without_body(encode_peeked(message))
-
-
-def without_body(payload: bytes) -> bytes:
-    bounds = section_bounds(payload)
-    assert bounds is not None, "what we encode has its sections in order"
-    return payload[: bounds[-1]]
+def encode_page(payloads: list[bytes]) -> Encoded:
+    """A list of maps with a payload each, as the SDKs read it. A page may have a thousand."""
+    parts: list[bytes] = []
+    size = _COUNT_SIZE
+    for payload in payloads:
+        head = _pack_entry(0xD1, _ENTRY_SIZE + len(payload), 2, _MESSAGE, 0xB0, len(payload))
+        parts += (head, payload)
+        size += len(head) + len(payload)
+    return Encoded(_pack_list(0xD0, size, len(payloads)) + b"".join(parts))
 
 
 def peek_merged(call: Call) -> None:
@@ -116,19 +102,19 @@ def peek_range_of_fragment(call: Call) -> None:
     first, last = arguments.number("first-sequence-number"), arguments.number("last-sequence-number")
     count = arguments.count("message-count", RANGE_COUNT_MAX, RANGE_COUNT_MAX)
     states = states_of(arguments, ANY_STATE)
-    encode = encode_without_body if arguments.is_set("omit-message-body") else encode_peeked
 
     def body(page: RangePage) -> Response:
         if not page.rows and page.next_number is None:
             return NO_MESSAGES
-        fields: dict[str, Value] = {"messages": [{"message": encode(row)} for row in page.rows]}
+        fields: dict[str, Value] = {"messages": encode_page(encode_peeked(page.rows))}
         if page.next_number is not None:
             fields["next-sequence-number"] = Long(page.next_number)
         return Response.ok(fields)
 
     condition = arguments.optional_text("filter")
     wanted = None if condition is None else SqlFilter(condition)
-    queue.ask(PeekRange(first, last, count, states, wanted), call.now, call.answer(body))
+    with_bodies = not arguments.is_set("omit-message-body")
+    queue.ask(PeekRange(first, last, count, states, wanted, with_bodies), call.now, call.answer(body))
 
 
 def states_of(arguments: Arguments, default: Collection[MessageState]) -> Collection[MessageState]:

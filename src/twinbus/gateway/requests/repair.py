@@ -17,8 +17,9 @@ from twinbus.broker.commands import (
     RepairPreview,
 )
 from twinbus.gateway.nodes.request_message import Response
-from twinbus.gateway.requests.browse import encode_peeked, states_of
+from twinbus.gateway.requests.browse import states_of
 from twinbus.gateway.requests.call import Call
+from twinbus.model.delivery import encode_peeked_row
 from twinbus.model.descriptions import Right, SqlAction, SqlFilter
 from twinbus.store.reads import ACTIVE_ONLY
 
@@ -84,9 +85,9 @@ def _previewed(page: PreviewPage) -> Response:
 
 
 def _preview(preview: RepairPreview) -> dict[str, Value]:
-    shown: dict[str, Value] = {"message": encode_peeked(preview.before)}
+    shown: dict[str, Value] = {"message": encode_peeked_row(preview.before)}
     if preview.after is not None:
-        shown["repaired"] = encode_peeked(preview.after)
+        shown["repaired"] = encode_peeked_row(preview.after)
     if preview.refusal is not None:
         shown["refusal"] = preview.refusal
     return shown
