@@ -9,12 +9,17 @@ from collections.abc import Generator, Iterator
 from itertools import count
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.measured import Measured
 from tests.postgres_server import OTHER_SERVER, PostgresServer, is_installed
 from twinbus.testing import simulation
 from twinbus.testing.cluster_simulation import OfOneNode
 from twinbus.testing.simulation import Simulation
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 FIGURES = pytest.StashKey[dict[str, Counter[str]]]()
 

@@ -109,7 +109,7 @@ class App:
         assert not self.alive
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.binary(max_size=80), max_size=5), st.sampled_from([b"", AMQP_HEADER, SASL_HEADER]))
 def test_garbage_never_raises(chunks: list[bytes], header: bytes) -> None:
     app = App(Role.SERVER)
@@ -119,7 +119,7 @@ def test_garbage_never_raises(chunks: list[bytes], header: bytes) -> None:
     app.finish()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.sampled_from(Role),
     st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), max_size=4),
@@ -136,7 +136,7 @@ def test_a_damaged_conversation_never_raises(role: Role, damages: list[tuple[int
     app.finish()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_frames_in_any_order_never_raise(data: st.DataObject) -> None:
     stream = conversation()[0]

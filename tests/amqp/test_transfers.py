@@ -87,7 +87,7 @@ def test_the_first_frame_of_a_transfer_says_format_zero() -> None:
         assert performative.message_format == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.binary(max_size=32), st.integers(0, 3 * FRAME)), min_size=1, max_size=6),
     st.booleans(),

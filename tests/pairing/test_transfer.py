@@ -124,7 +124,7 @@ annotation_maps = st.builds(
 
 
 @pytest.mark.rule("B6.2")
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(
     body=bodies,
     header=st.none() | headers,

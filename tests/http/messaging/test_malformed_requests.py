@@ -65,7 +65,7 @@ PLACES = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(
     method=st.sampled_from(["POST", "POST", "DELETE", "PUT"]),
     entity=st.sampled_from(["junk", "junk-topic", "$cbs", "none"]) | st.text(max_size=8),

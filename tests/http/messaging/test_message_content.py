@@ -46,7 +46,7 @@ def delivered(payload: bytes, expires_at: Millis = NEVER) -> HttpMessage:
     return http_message(TakenMessage(StoredMessage(7, message.content, START, expires_at), b"", 0))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(broker=BROKER, custom=st.dictionaries(NAMES, VALUES, max_size=4), body=st.binary(max_size=50))
 def test_a_message_comes_out_as_it_went_in(broker: dict[str, str], custom: dict[str, Any], body: bytes) -> None:
     headers = [("BrokerProperties", json.dumps(broker)), ("Content-Type", "x/y")]
@@ -60,7 +60,7 @@ def test_a_message_comes_out_as_it_went_in(broker: dict[str, str], custom: dict[
     assert {name: read_header_value(text) for name, text in by_name.items()} == custom
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(broker=BROKER, custom=st.dictionaries(NAMES, VALUES | st.none(), max_size=4), body=TEXTS)
 def test_a_message_of_a_batch_is_the_one_that_is_sent_alone(
     broker: dict[str, str], custom: dict[str, Any], body: str
