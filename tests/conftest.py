@@ -5,7 +5,7 @@ reaches what a test starts; who breaks when he is told something breaks his test
 import os
 import signal
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from itertools import count
 
 import pytest
@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, settings
 from tests.measured import Measured
 from tests.postgres_server import OTHER_SERVER, PostgresServer, is_installed
 from twinbus.testing import simulation
-from twinbus.testing.cluster_simulation import OfOneNode
 from twinbus.testing.simulation import Simulation
 
 # How long an example takes says more about the machine than about the code.
@@ -122,12 +121,3 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def node_count(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Simulation, "node_count", getattr(request, "param", 1))
     monkeypatch.setattr(simulation, "before_looking", [])
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """A test that looks into the entity of a single node has nothing to say about several."""
-    try:
-        return (yield)
-    except OfOneNode as error:
-        pytest.skip(str(error))

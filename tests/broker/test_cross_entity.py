@@ -6,7 +6,6 @@ from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import TopicEntity
-from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.outcomes import COMPLETE
 from twinbus.errors import EntityDisabled, EntityNotFound, FragmentUnavailable, NotAllowed
 from twinbus.model.content import application_properties
@@ -14,7 +13,7 @@ from twinbus.model.descriptions import EntityStatus, QueueDescription, Subscript
 from twinbus.model.message import Message
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message
-from twinbus.testing.simulation import Answer, Simulation
+from twinbus.testing.simulation import Answer, SimTransaction, Simulation
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def took(sim: Simulation, queue: MessageQueue) -> TakenMessage:
     return delivery
 
 
-def commit(sim: Simulation, transaction: FragmentTransaction) -> Answer[None]:
+def commit(sim: Simulation, transaction: SimTransaction) -> Answer[None]:
     answer: Answer[None] = Answer()
     transaction.commit(sim.now, answer)
     sim.run()
@@ -43,12 +42,12 @@ def ids(sim: Simulation, queue: MessageQueue) -> list[str]:
 
 def cross(
     sim: Simulation, home: QueueEntity | TopicEntity, queue: MessageQueue, *targets: QueueEntity | TopicEntity
-) -> FragmentTransaction:
+) -> SimTransaction:
     """Settles the first message of a queue and sends `out` to the targets."""
-    delivery, transaction = took(sim, queue), FragmentTransaction()
-    transaction.settle(queue, [delivery.lock_token], COMPLETE, sim.now, home.transfers)
+    delivery, transaction = took(sim, queue), sim.transaction()
+    transaction.settle(queue, [delivery.lock_token], COMPLETE, sim.now, home)
     for target in targets:
-        transaction.send(target.placement, [make_message("out")], sim.now, home.transfers)
+        transaction.send(target, [make_message("out")], sim.now, home)
     return transaction
 
 
@@ -77,13 +76,13 @@ def test_sends_to_other_entities_happen_with_the_settlement_at_home_or_not_at_al
 def test_a_settlement_on_another_entity_than_the_home_is_refused(sim: Simulation) -> None:
     home, third = sim.queue(QueueDescription("home")), sim.queue(QueueDescription("third"))
     sim.send(third, make_message("m"))
-    transaction, delivery = FragmentTransaction(), took(sim, third.main)
+    transaction, delivery = sim.transaction(), took(sim, third.main)
     with pytest.raises(NotAllowed, match="on 'home', the first entity that it used, and can only send to 'third'"):
-        transaction.settle(third.main, [delivery.lock_token], COMPLETE, sim.now, home.transfers)
+        transaction.settle(third.main, [delivery.lock_token], COMPLETE, sim.now, home)
     with pytest.raises(NotAllowed):
-        transaction.send(third.via("home").placement, [make_message("m")], sim.now, home.transfers)
+        transaction.send(third.via("home"), [make_message("m")], sim.now, home)
     cancelled: Answer[None] = Answer()
-    transaction.cancel_scheduled(third.placement, [1], sim.now, cancelled, home.transfers)
+    transaction.cancel_scheduled(third, [1], sim.now, cancelled, home)
     assert isinstance(cancelled.error, NotAllowed)
     assert commit(sim, transaction).value is None
 
@@ -101,8 +100,8 @@ def test_a_send_to_a_topic_and_a_settlement_on_its_subscription_share_a_transact
     news = sim.topic(TopicDescription("news", enable_partitioning=True))
     reader = sim.subscription(SubscriptionDescription("news", "reader"))
     sim.send(news, make_message("in", partition_key="k"))
-    delivery, transaction = took(sim, reader.main), FragmentTransaction()
-    transaction.send(news.placement, [make_message("out", partition_key="k")], sim.now)
+    delivery, transaction = took(sim, reader.main), sim.transaction()
+    transaction.send(news, [make_message("out", partition_key="k")], sim.now)
     transaction.settle(reader.main, [delivery.lock_token], COMPLETE, sim.now)
     assert commit(sim, transaction).value is None
     assert ids(sim, reader.main) == ["out"]
@@ -117,23 +116,23 @@ def test_on_a_partitioned_home_transfers_go_into_the_fragment_that_the_transacti
     home = sim.queue(QueueDescription("home", enable_partitioning=True))
     target = sim.queue(QueueDescription("target", enable_partitioning=True))
     sim.send(home, make_message("in", via_partition_key="order-2"))
-    delivery, transaction = took(sim, home.main), FragmentTransaction()
+    delivery, transaction = took(sim, home.main), sim.transaction()
     index = delivery.message.sequence_number >> 48
     assert index != 11
 
     def send() -> None:
-        transaction.send(target.placement, [make_message("out", via_partition_key="order-2")], sim.now, home.transfers)
+        transaction.send(target, [make_message("out", via_partition_key="order-2")], sim.now, home)
 
     if is_sent_first:
         send()
-    transaction.settle(home.main, [delivery.lock_token], COMPLETE, sim.now, home.transfers)
+    transaction.settle(home.main, [delivery.lock_token], COMPLETE, sim.now, home)
     if not is_sent_first:
         send()
     with pytest.raises(NotAllowed, match="via-partition-key"):
-        transaction.send(target.placement, [make_message("no key")], sim.now, home.transfers)
+        transaction.send(target, [make_message("no key")], sim.now, home)
     message = make_message("other key", via_partition_key="order-1")
     with pytest.raises(NotAllowed, match="the same session id"):
-        transaction.send(target.placement, [message], sim.now, home.transfers)
+        transaction.send(target, [message], sim.now, home)
     assert commit(sim, transaction).value is None
     assert [part.tally.last_number & 0xFFFF for part in home.transfers.fragments] == [
         1 if place == index else 0 for place in range(16)
@@ -145,7 +144,7 @@ def test_messages_in_different_fragments_do_not_share_a_transaction_even_with_on
     home = sim.queue(QueueDescription("home", enable_partitioning=True))
     for name in ("a", "b"):
         sim.send(home, make_message(name, via_partition_key="k"))
-    first, second, transaction = took(sim, home.main), took(sim, home.main), FragmentTransaction()
+    first, second, transaction = took(sim, home.main), took(sim, home.main), sim.transaction()
     transaction.settle(home.main, [first.lock_token], COMPLETE, sim.now)
     with pytest.raises(NotAllowed, match="different fragments"):
         transaction.settle(home.main, [second.lock_token], COMPLETE, sim.now)
@@ -158,17 +157,17 @@ def test_a_home_that_takes_no_messages_still_transfers_and_the_target_is_asked(s
     home.follow_description(QueueDescription("home", status=EntityStatus.SEND_DISABLED), sim.now)
     transaction = cross(sim, home, home.main, target)
     with pytest.raises(EntityDisabled):
-        transaction.send(shut.placement, [make_message("x")], sim.now, home.transfers)
+        transaction.send(shut, [make_message("x")], sim.now, home)
     with pytest.raises(EntityDisabled):
-        transaction.send(home.placement, [make_message("x")], sim.now, home.transfers)
+        transaction.send(home, [make_message("x")], sim.now, home)
     assert commit(sim, transaction).value is None
     assert ids(sim, target.main) == ["out"]
 
 
 def test_the_commit_fails_when_the_home_was_deleted_meanwhile(sim: Simulation) -> None:
     home, target = sim.queue(QueueDescription("home")), sim.queue(QueueDescription("target"))
-    transaction = FragmentTransaction()
-    transaction.send(target.placement, [make_message("out")], sim.now, home.transfers)
+    transaction = sim.transaction()
+    transaction.send(target, [make_message("out")], sim.now, home)
     deleted: Answer[None] = Answer()
     sim.entities.delete("home", sim.now, deleted)
     sim.run()
@@ -227,9 +226,9 @@ def test_messages_are_sent_via_a_topic_as_via_a_queue(sim: Simulation, is_partit
     via = sim.topic(TopicDescription("via", enable_partitioning=is_partitioned))
     reader = sim.subscription(SubscriptionDescription("via", "reader"))
     target = sim.queue(QueueDescription("target"))
-    transaction = FragmentTransaction()
-    transaction.send(via.via("target").placement, [_keyed("a")], sim.now)
-    transaction.send(via.placement, [_keyed("b")], sim.now)
+    transaction = sim.transaction()
+    transaction.send(via.via("target"), [_keyed("a")], sim.now)
+    transaction.send(via, [_keyed("b")], sim.now)
     assert commit(sim, transaction).value is None
     assert (ids(sim, target.main), ids(sim, reader.main)) == (["a"], ["b"])
     assert via.transfer_counts().active == 0
@@ -237,8 +236,8 @@ def test_messages_are_sent_via_a_topic_as_via_a_queue(sim: Simulation, is_partit
 
 def test_what_a_topic_cannot_transfer_ends_in_its_transfer_dead_letter_queue(sim: Simulation) -> None:
     via = sim.topic(TopicDescription("via"))
-    transaction = FragmentTransaction()
-    transaction.send(via.via("missing").placement, [make_message("a")], sim.now)
+    transaction = sim.transaction()
+    transaction.send(via.via("missing"), [make_message("a")], sim.now)
     assert commit(sim, transaction).value is None
     (delivery,) = sim.receiver(via.transfer_dead_letter, 9).take()
     assert application_properties(delivery.message.content)["DeadLetterReason"] == "EntityNotFound"
@@ -251,8 +250,8 @@ def test_what_waits_in_a_topic_for_its_transfer_survives_a_restart(sim: Simulati
     lost = target.main.fragments[0].broker.index
     assert lost != via.main_fragments[0].broker.index
     sim.lose_store(lost)
-    transaction = FragmentTransaction()
-    transaction.send(via.via("target").placement, [make_message("m")], sim.now)
+    transaction = sim.transaction()
+    transaction.send(via.via("target"), [make_message("m")], sim.now)
     commit(sim, transaction)
     assert via.transfer_counts().active == 1
     sim.ports[lost].reopen()
@@ -278,11 +277,11 @@ def test_what_waits_for_its_transfer_does_not_expire(sim: Simulation, is_via: bo
     lost = target.main.fragments[0].broker.index
     assert lost != home.main.fragments[0].broker.index
     sim.lose_store(lost)
-    transaction, message = FragmentTransaction(), make_message("m", time_to_live=time_to_live)
+    transaction, message = sim.transaction(), make_message("m", time_to_live=time_to_live)
     if is_via:
-        transaction.send(home.via("target").placement, [message], sim.now)
+        transaction.send(home.via("target"), [message], sim.now)
     else:
-        transaction.send(target.placement, [message], sim.now, home.transfers)
+        transaction.send(target, [message], sim.now, home)
     assert commit(sim, transaction).value is None
     sim.advance(10_000, 500)
     sim.return_store(lost)
@@ -298,10 +297,10 @@ def test_a_home_with_message_sessions_and_duplicate_detection_passes_on_what_has
     lock = sim.accept(home.main, "s").value
     receiver = sim.receiver(home.main, 1, session=lock)
     (delivery,) = receiver.take()
-    transaction = FragmentTransaction()
-    transaction.settle(home.main, [delivery.lock_token], COMPLETE, sim.now, home.transfers)
-    transaction.send(one.placement, [make_message("same"), make_message("same")], sim.now, home.transfers)
-    transaction.send(two.placement, [make_message("same", session_id="other")], sim.now, home.transfers)
+    transaction = sim.transaction()
+    transaction.settle(home.main, [delivery.lock_token], COMPLETE, sim.now, home)
+    transaction.send(one, [make_message("same"), make_message("same")], sim.now, home)
+    transaction.send(two, [make_message("same", session_id="other")], sim.now, home)
     assert commit(sim, transaction).value is None
     assert ids(sim, one.main) == ["same", "same"]
     other = sim.accept(two.main, "other").value

@@ -6,7 +6,7 @@ from twinbus.broker.commands import Peek
 from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import TopicEntity
-from twinbus.broker.fragment_transaction import DURATION_MAX, MESSAGES_MAX, FragmentTransaction
+from twinbus.broker.fragment_transaction import DURATION_MAX, MESSAGES_MAX
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer
 from twinbus.errors import (
     EntityDisabled,
@@ -29,7 +29,7 @@ from twinbus.model.descriptions import (
 from twinbus.model.message import Message
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message
-from twinbus.testing.simulation import Answer, Simulation
+from twinbus.testing.simulation import Answer, SimTransaction, Simulation
 
 NOT_ALLOWED = "amqp:not-allowed"
 
@@ -50,20 +50,18 @@ def partitioned() -> tuple[Simulation, QueueEntity]:
     return sim, sim.queue(QueueDescription("q", enable_partitioning=True))
 
 
-def send(
-    sim: Simulation, transaction: FragmentTransaction, entity: QueueEntity | TopicEntity, *messages: Message
-) -> None:
-    transaction.send(entity.placement, messages, sim.now)
+def send(sim: Simulation, transaction: SimTransaction, entity: QueueEntity | TopicEntity, *messages: Message) -> None:
+    transaction.send(entity, messages, sim.now)
 
 
-def commit(sim: Simulation, transaction: FragmentTransaction) -> Answer[None]:
+def commit(sim: Simulation, transaction: SimTransaction) -> Answer[None]:
     answer: Answer[None] = Answer()
     transaction.commit(sim.now, answer)
     sim.run()
     return answer
 
 
-def committed(sim: Simulation, transaction: FragmentTransaction) -> None:
+def committed(sim: Simulation, transaction: SimTransaction) -> None:
     assert commit(sim, transaction).value is None
 
 
@@ -86,7 +84,7 @@ def ids(sim: Simulation, queue: QueueEntity) -> list[str]:
 
 
 def test_what_is_sent_is_seen_by_nobody_before_the_commit(sim: Simulation, queue: QueueEntity) -> None:
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     send(sim, transaction, queue, make_message("a"), make_message("b"))
     peeked: Answer[object] = Answer()
     queue.main.ask(Peek(0, 10), sim.now, peeked)
@@ -98,7 +96,7 @@ def test_what_is_sent_is_seen_by_nobody_before_the_commit(sim: Simulation, queue
 
 def test_numbers_stay_without_gaps_when_transactions_are_rolled_back(sim: Simulation, queue: QueueEntity) -> None:
     for number in range(4):
-        transaction = FragmentTransaction()
+        transaction = sim.transaction()
         send(sim, transaction, queue, make_message(f"m{number}"))
         if number % 2:
             transaction.rollback()
@@ -113,7 +111,7 @@ def test_a_topic_copies_at_the_commit_to_every_subscription_that_matches() -> No
     topic = sim.topic(TopicDescription("t"))
     every = sim.subscription(SubscriptionDescription("t", "every"))
     some = sim.subscription(SubscriptionDescription("t", "some"), [RuleDescription("r", SqlFilter("colour = 'red'"))])
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     send(sim, transaction, topic, make_message("red", application_properties={"colour": "red"}), make_message("plain"))
     assert every.main.counts().active == 0
     commit(sim, transaction)
@@ -123,7 +121,7 @@ def test_a_topic_copies_at_the_commit_to_every_subscription_that_matches() -> No
 
 def test_a_duplicate_is_dropped_at_the_commit(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", requires_duplicate_detection=True))
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     send(sim, transaction, queue, make_message("a"), make_message("b"), make_message("b"))
     sim.send(queue, make_message("a"))
     committed(sim, transaction)
@@ -132,7 +130,7 @@ def test_a_duplicate_is_dropped_at_the_commit(sim: Simulation) -> None:
 
 def test_an_id_that_was_rolled_back_is_no_duplicate(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", requires_duplicate_detection=True))
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     send(sim, transaction, queue, make_message("a"))
     transaction.rollback()
     sim.send(queue, make_message("a"))
@@ -140,7 +138,7 @@ def test_an_id_that_was_rolled_back_is_no_duplicate(sim: Simulation) -> None:
 
 
 def test_a_scheduled_message_waits_for_its_time_after_the_commit(sim: Simulation, queue: QueueEntity) -> None:
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     send(sim, transaction, queue, make_message("later", scheduled_at=sim.now + 5_000))
     assert queue.main.counts().scheduled == 0
     commit(sim, transaction)
@@ -152,7 +150,7 @@ def test_a_scheduled_message_waits_for_its_time_after_the_commit(sim: Simulation
 @pytest.mark.rule("A7.5")
 def test_an_ordinary_entity_takes_several_sessions_in_one_transaction(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", requires_session=True))
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     send(sim, transaction, queue, make_message("1", session_id="a"))
     send(sim, transaction, queue, make_message("2", session_id="b"))
     commit(sim, transaction)
@@ -172,7 +170,7 @@ def test_a_settlement_has_its_effect_at_the_commit(
     sim: Simulation, queue: QueueEntity, outcome: Abandon, active: int, deferred: int, dead: int
 ) -> None:
     (delivery,) = locked(sim, queue, make_message("m"))
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     transaction.settle(queue.main, [delivery.lock_token], outcome, sim.now)
     sim.run()
     before = queue.main.counts()
@@ -187,7 +185,7 @@ def test_a_settlement_has_its_effect_at_the_commit(
 @pytest.mark.rule("A7.1")
 def test_sends_and_settlements_are_one_commit_of_the_store(sim: Simulation, queue: QueueEntity) -> None:
     first, second, third = locked(sim, queue, *[make_message(str(number)) for number in range(3)])
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     transaction.settle(queue.main, [first.lock_token], COMPLETE, sim.now)
     send(sim, transaction, queue, make_message("new"))
     transaction.settle(queue.main, [second.lock_token], DeadLetter("why"), sim.now)
@@ -202,7 +200,7 @@ def test_sends_and_settlements_are_one_commit_of_the_store(sim: Simulation, queu
 
 def test_after_a_rollback_the_lock_lives_on(sim: Simulation, queue: QueueEntity) -> None:
     (delivery,) = locked(sim, queue, make_message("m"))
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     transaction.settle(queue.main, [delivery.lock_token], COMPLETE, sim.now)
     transaction.rollback()
     assert ids(sim, queue) == []
@@ -211,7 +209,7 @@ def test_after_a_rollback_the_lock_lives_on(sim: Simulation, queue: QueueEntity)
 
 def test_a_message_in_a_transaction_cannot_be_settled_elsewhere(sim: Simulation, queue: QueueEntity) -> None:
     (delivery,) = locked(sim, queue, make_message("m"))
-    transaction, other = FragmentTransaction(), FragmentTransaction()
+    transaction, other = sim.transaction(), sim.transaction()
     transaction.settle(queue.main, [delivery.lock_token], COMPLETE, sim.now)
     assert isinstance(sim.settle(queue.main, [delivery]).errors[0], NotAllowed)
     answer: Answer[None] = Answer()
@@ -226,7 +224,7 @@ def test_a_message_in_a_transaction_cannot_be_settled_elsewhere(sim: Simulation,
 
 def test_a_lock_that_ends_first_fails_the_whole_commit(sim: Simulation, queue: QueueEntity) -> None:
     (delivery,) = locked(sim, queue, make_message("m"))
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     transaction.settle(queue.main, [delivery.lock_token], COMPLETE, sim.now)
     send(sim, transaction, queue, make_message("new"))
     sim.advance(61_000)
@@ -236,7 +234,7 @@ def test_a_lock_that_ends_first_fails_the_whole_commit(sim: Simulation, queue: Q
 
 def test_a_lock_may_be_renewed_inside_a_transaction(sim: Simulation, queue: QueueEntity) -> None:
     (delivery,) = locked(sim, queue, make_message("m"))
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     transaction.settle(queue.main, [delivery.lock_token], COMPLETE, sim.now)
     sim.advance(40_000)
     queue.main.renew([delivery.lock_token], sim.now, Answer[list[int]]())
@@ -249,7 +247,7 @@ def test_a_session_that_is_lost_first_fails_the_whole_commit(sim: Simulation) ->
     queue = sim.queue(QueueDescription("q", requires_session=True))
     sim.send(queue, make_message("m", session_id="s"))
     receiver = sim.receiver(queue.main, 1, session=sim.accept(queue.main, "s").value)
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     transaction.settle(queue.main, [receiver.deliveries[0].lock_token], COMPLETE, sim.now)
     queue.main.detach(receiver, sim.now)
     assert isinstance(commit(sim, transaction).error, SessionLockLost)
@@ -260,7 +258,7 @@ def test_a_session_that_is_lost_first_fails_the_whole_commit(sim: Simulation) ->
 def test_dead_letters_are_sent_anew_to_their_own_queue_in_one_transaction(sim: Simulation, queue: QueueEntity) -> None:
     sim.settle(queue.main, locked(sim, queue, make_message("m")), DeadLetter("why"))
     (dead,) = sim.receiver(queue.dead_letter, 1).take()
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     transaction.settle(queue.dead_letter, [dead.lock_token], COMPLETE, sim.now)
     send(sim, transaction, queue, make_message("again"))
     committed(sim, transaction)
@@ -276,7 +274,7 @@ def test_a_store_that_fails_has_all_of_it_or_nothing(
     sim: Simulation, queue: QueueEntity, fault: Fault, is_there: bool
 ) -> None:
     (delivery,) = locked(sim, queue, make_message("old"))
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     transaction.settle(queue.main, [delivery.lock_token], COMPLETE, sim.now)
     send(sim, transaction, queue, make_message("new"))
     sim.ports[0].next_fault = fault
@@ -288,7 +286,7 @@ def test_a_store_that_fails_has_all_of_it_or_nothing(
 @pytest.mark.rule("A7.2")
 def test_a_crash_before_the_commit_leaves_nothing_of_it(sim: Simulation, queue: QueueEntity) -> None:
     (delivery,) = locked(sim, queue, make_message("old"))
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     transaction.settle(queue.main, [delivery.lock_token], COMPLETE, sim.now)
     send(sim, transaction, queue, make_message("new"))
     sim.restart()
@@ -297,7 +295,7 @@ def test_a_crash_before_the_commit_leaves_nothing_of_it(sim: Simulation, queue: 
 
 def test_a_store_that_was_lost_meanwhile_took_the_locks_with_it(sim: Simulation, queue: QueueEntity) -> None:
     (delivery,) = locked(sim, queue, make_message("old"))
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     transaction.settle(queue.main, [delivery.lock_token], COMPLETE, sim.now)
     sim.lose_store(0)
     sim.return_store(0)
@@ -306,16 +304,16 @@ def test_a_store_that_was_lost_meanwhile_took_the_locks_with_it(sim: Simulation,
 
 
 def test_an_entity_that_was_disabled_meanwhile_fails_the_commit(sim: Simulation, queue: QueueEntity) -> None:
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     send(sim, transaction, queue, make_message("m"))
     sim.entities.update(QueueDescription("q", status=EntityStatus.SEND_DISABLED), sim.now, Answer[None]())
     assert isinstance(commit(sim, transaction).error, EntityDisabled)
     with pytest.raises(EntityDisabled):
-        send(sim, FragmentTransaction(), queue, make_message("m"))
+        send(sim, sim.transaction(), queue, make_message("m"))
 
 
 def test_an_operation_that_failed_unheard_dooms_the_whole(sim: Simulation, queue: QueueEntity) -> None:
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     send(sim, transaction, queue, make_message("m"))
     transaction.doom(QuotaExceeded("too much"))
     assert isinstance(commit(sim, transaction).error, QuotaExceeded)
@@ -323,7 +321,7 @@ def test_an_operation_that_failed_unheard_dooms_the_whole(sim: Simulation, queue
 
 
 def test_a_transaction_is_discharged_once(sim: Simulation, queue: QueueEntity) -> None:
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     send(sim, transaction, queue, make_message("m"))
     commit(sim, transaction)
     assert isinstance(commit(sim, transaction).error, TransactionUnknown)
@@ -333,7 +331,7 @@ def test_a_transaction_is_discharged_once(sim: Simulation, queue: QueueEntity) -
 
 
 def test_an_empty_transaction_commits(sim: Simulation) -> None:
-    assert commit(sim, FragmentTransaction()).value is None
+    assert commit(sim, sim.transaction()).value is None
 
 
 # Limits
@@ -342,7 +340,7 @@ def test_an_empty_transaction_commits(sim: Simulation) -> None:
 @pytest.mark.rule("A7.12")
 def test_a_transaction_holds_100_messages_and_refuses_the_next(sim: Simulation, queue: QueueEntity) -> None:
     deliveries = locked(sim, queue, *[make_message(str(number)) for number in range(2)])
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     send(sim, transaction, queue, *[make_message(f"new-{number}") for number in range(MESSAGES_MAX - 1)])
     transaction.settle(queue.main, [deliveries[0].lock_token], COMPLETE, sim.now)
     with pytest.raises(QuotaExceeded, match="at most 100 messages"):
@@ -359,7 +357,7 @@ def test_a_transaction_holds_100_messages_and_refuses_the_next(sim: Simulation, 
 def test_two_minutes_after_its_first_operation_a_transaction_is_rolled_back(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", lock_duration=300_000))
     (delivery,) = locked(sim, queue, make_message("m"))
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     sim.advance(60_000)
     transaction.settle(queue.main, [delivery.lock_token], COMPLETE, sim.now)
     sim.advance(DURATION_MAX - 1)
@@ -372,7 +370,7 @@ def test_two_minutes_after_its_first_operation_a_transaction_is_rolled_back(sim:
 
 
 def test_a_transaction_commits_just_before_its_two_minutes_are_over(sim: Simulation, queue: QueueEntity) -> None:
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     send(sim, transaction, queue, make_message("m"))
     sim.advance(DURATION_MAX - 1)
     committed(sim, transaction)
@@ -382,7 +380,7 @@ def test_a_transaction_commits_just_before_its_two_minutes_are_over(sim: Simulat
 def test_transactions_that_are_over_leave_no_timers_behind(sim: Simulation, queue: QueueEntity) -> None:
     timers = sim.brokers[0].transaction_deadlines
     for number in range(10):
-        transaction = FragmentTransaction()
+        transaction = sim.transaction()
         send(sim, transaction, queue, make_message(str(number)))
         assert len(timers) == 1
         sim.advance(DURATION_MAX - 1 if number == 5 else 1_000)
@@ -392,7 +390,7 @@ def test_transactions_that_are_over_leave_no_timers_behind(sim: Simulation, queu
 
 
 def test_each_transaction_has_its_own_two_minutes(sim: Simulation, queue: QueueEntity) -> None:
-    first, second, third = FragmentTransaction(), FragmentTransaction(), FragmentTransaction()
+    first, second, third = sim.transaction(), sim.transaction(), sim.transaction()
     for transaction in (first, second, third):
         send(sim, transaction, queue, make_message("m"))
         sim.advance(50_000)
@@ -406,7 +404,7 @@ def test_each_transaction_has_its_own_two_minutes(sim: Simulation, queue: QueueE
 def test_a_full_entity_refuses_at_once_and_again_at_the_commit(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", max_size_mb=1))
     half = b"x" * 600_000
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     send(sim, transaction, queue, make_message("a", body=half))
     with pytest.raises(QuotaExceeded):
         send(sim, transaction, queue, make_message("b", body=half))
@@ -419,7 +417,7 @@ def test_a_full_entity_refuses_at_once_and_again_at_the_commit(sim: Simulation) 
 def test_a_transaction_does_not_reach_a_second_entity(sim: Simulation, queue: QueueEntity) -> None:
     other = sim.queue(QueueDescription("other"))
     (elsewhere,) = locked(sim, other, make_message("m"))
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     send(sim, transaction, queue, make_message("a"))
     with pytest.raises(NotAllowed, match=r"within one entity.*Send via 'q'") as refusal:
         send(sim, transaction, other, make_message("b"))
@@ -438,7 +436,7 @@ def test_messages_with_one_key_are_committed_on_a_partitioned_entity(
 ) -> None:
     sim, queue = partitioned
     (delivery,) = locked(sim, queue, make_message("old", partition_key="order-1"))
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     transaction.settle(queue.main, [delivery.lock_token], COMPLETE, sim.now)
     send(sim, transaction, queue, make_message("a", partition_key="order-1"), make_message("b", session_id="order-1"))
     committed(sim, transaction)
@@ -462,10 +460,10 @@ def test_missing_and_different_keys_are_refused_on_a_partitioned_entity(
     partitioned: tuple[Simulation, QueueEntity], first: Message, second: Message | None, words: str
 ) -> None:
     sim, queue = partitioned
-    apart, together = FragmentTransaction(), FragmentTransaction()
+    apart, together = sim.transaction(), sim.transaction()
     with pytest.raises(NotAllowed, match=words) as refusal:
         send(sim, together, queue, *([first] if second is None else [first, second]))
-    assert (refusal.value.condition, together.message_count) == (NOT_ALLOWED, 0)
+    assert (refusal.value.condition, together.size_bytes) == (NOT_ALLOWED, 0)
     if second is not None:
         send(sim, apart, queue, first)
         with pytest.raises(NotAllowed, match=words):
@@ -481,7 +479,7 @@ def test_a_settlement_counts_with_its_key_on_a_partitioned_entity(
     (first,) = locked(sim, queue, make_message("a", partition_key="k"))
     (other,) = locked(sim, queue, make_message("b", partition_key="l"))
     (keyless,) = locked(sim, queue, make_message("c"))
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     transaction.settle(queue.main, [first.lock_token], COMPLETE, sim.now)
     with pytest.raises(NotAllowed, match="the same session id"):
         transaction.settle(queue.main, [other.lock_token], COMPLETE, sim.now)
@@ -496,7 +494,7 @@ def test_a_settlement_counts_with_its_key_on_a_partitioned_entity(
 def test_where_duplicates_are_detected_the_message_id_is_a_key() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True, requires_duplicate_detection=True))
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     send(sim, transaction, queue, make_message("a"))
     with pytest.raises(NotAllowed, match="the same session id"):
         send(sim, transaction, queue, make_message("b"))
@@ -510,7 +508,7 @@ def test_a_fragment_without_a_store_refuses_what_is_pinned_to_it(
     sim, queue = partitioned
     sim.lose_store(13)
     with pytest.raises(FragmentUnavailable):
-        send(sim, FragmentTransaction(), queue, make_message("a", partition_key="order-1"))
-    transaction = FragmentTransaction()
+        send(sim, sim.transaction(), queue, make_message("a", partition_key="order-1"))
+    transaction = sim.transaction()
     send(sim, transaction, queue, make_message("a", partition_key="order-2"))
     committed(sim, transaction)

@@ -7,7 +7,6 @@ from twinbus.broker.commands import ReceiveDeferred
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment import settlement
-from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.held_contents import ROW_BYTES, unread_content
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome
 from twinbus.errors import FragmentUnavailable
@@ -178,10 +177,10 @@ def test_a_transaction_dead_letters_messages_with_their_content(is_partitioned: 
     queue = sim.queue(QueueDescription("q", enable_partitioning=is_partitioned))
     sim.send(queue, *[make_message(name, partition_key="k") for name in NAMES])
     taken = sim.receiver(queue.main, len(NAMES)).take()
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     transaction.settle(queue.main, [each.lock_token for each in taken[:2]], DeadLetter("why"), sim.now)
     transaction.settle(queue.main, [each.lock_token for each in taken[2:]], COMPLETE, sim.now)
-    transaction.send(queue.placement, [make_message("new", partition_key="k")], sim.now)
+    transaction.send(queue, [make_message("new", partition_key="k")], sim.now)
     answer: Answer[None] = Answer()
     transaction.commit(sim.now, answer)
     sim.run()

@@ -8,7 +8,6 @@ import pytest
 from twinbus.broker.commands import Peek
 from twinbus.broker.entity import fan_out, topic_placement
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
-from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.errors import FragmentUnavailable, MessageTooLarge, StoreUnavailable
 from twinbus.model.descriptions import (
     CorrelationFilter,
@@ -132,7 +131,6 @@ def test_a_store_that_was_lost_and_is_back_in_between_has_nothing_of_the_batch(
     assert ids_in(sim, first) == []
 
 
-@pytest.mark.one_node("over several nodes the next fragment may be another one of the same node")
 def test_a_batch_without_a_key_goes_to_another_fragment_where_its_store_is_lost(sim: Simulation) -> None:
     topic = sim.topic(TopicDescription("t", enable_partitioning=True))
     (first, *_) = subscriptions(sim)
@@ -141,11 +139,10 @@ def test_a_batch_without_a_key_goes_to_another_fragment_where_its_store_is_lost(
     sim.lose_store(topic.main_fragments[0].broker.index)
     sim.run()
     assert len(answer.value) == COUNT
-    assert answer.value[0] >> 48 == 1
+    assert answer.value[0] >> 48 != 0
     assert first.main.counts().active == COUNT
 
 
-@pytest.mark.one_node("it looks at a deleted subscription")
 def test_a_subscription_that_is_deleted_in_between_gets_no_copy(sim: Simulation, topic: TopicEntity) -> None:
     first, second, _ = subscriptions(sim)
     answer = begin(sim, topic, batch())
@@ -161,7 +158,6 @@ def test_a_subscription_that_is_deleted_in_between_gets_no_copy(sim: Simulation,
     assert first.main.counts().active == 0
 
 
-@pytest.mark.one_node("it looks at a deleted subscription")
 def test_a_subscription_that_is_deleted_in_between_gets_no_dead_letter(sim: Simulation, topic: TopicEntity) -> None:
     """Its rows would be those of a fragment that the store does not have: the store would refuse the whole batch."""
     (kept, *_) = subscriptions(sim)
@@ -209,8 +205,8 @@ def test_a_transaction_waits_behind_a_large_batch(sim: Simulation, topic: TopicE
     (first, *_) = subscriptions(sim)
     begin(sim, topic, batch())
     sim.turn()
-    transaction, answer = FragmentTransaction(), Answer[None]()
-    transaction.send(topic.placement, [make_message("in a transaction")], sim.now)
+    transaction, answer = sim.transaction(), Answer[None]()
+    transaction.send(topic, [make_message("in a transaction")], sim.now)
     transaction.commit(sim.now, answer)
     sim.run()
     assert answer.value is None

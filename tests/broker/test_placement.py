@@ -5,7 +5,6 @@ import pytest
 from twinbus.broker.entity.placement import Detour
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import TopicEntity
-from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.message_broker import WAITING_BYTES_MAX
 from twinbus.broker.outcomes import DeadLetter
 from twinbus.errors import (
@@ -114,12 +113,11 @@ def test_a_long_burst_is_split_into_runs(sim: Simulation, queue: QueueEntity) ->
 
 
 @pytest.mark.rule("A4.1")
-@pytest.mark.one_node("over several nodes the next fragment may be another one of the same node")
 def test_a_message_without_a_key_passes_by_a_fragment_that_is_unhealthy(sim: Simulation, queue: QueueEntity) -> None:
     sim.lose_store(0)
     sim.lose_store(1)
     assert sim.send(queue, make_message("m")).good == {0}
-    assert where(queue) == {"m": 2}
+    assert where(queue)["m"] not in {0, 1}
 
 
 @pytest.mark.rule("A4.3")
@@ -134,13 +132,13 @@ def test_a_message_with_a_key_fails_while_its_fragment_is_unhealthy(sim: Simulat
 
 @pytest.mark.rule("A4.1")
 @pytest.mark.parametrize("fault", list(Fault))
-@pytest.mark.one_node("over several nodes the next fragment may be another one of the same node")
 def test_a_run_goes_on_to_the_next_fragment_when_its_store_fails_meanwhile(
     sim: Simulation, queue: QueueEntity, fault: Fault
 ) -> None:
     sim.ports[0].next_fault = fault
     assert sim.send(queue, make_message("a"), make_message("b")).good == {0, 1}
-    assert where(queue) == {"a": 1, "b": 1}
+    places = where(queue)
+    assert places["a"] == places["b"] != 0
 
 
 def test_a_message_with_a_key_is_refused_when_its_store_fails_meanwhile(sim: Simulation, queue: QueueEntity) -> None:
@@ -191,7 +189,9 @@ def test_a_batch_goes_on_to_the_next_fragment_whole(sim: Simulation, queue: Queu
     answer: Answer[list[int]] = Answer()
     queue.send_batch([make_message("a"), make_message("b")], sim.now, answer)
     sim.run()
-    assert answer.value == [(1 << SEQUENCE_BITS) + 1, (1 << SEQUENCE_BITS) + 2]
+    first, second = answer.value
+    assert first >> SEQUENCE_BITS != 0
+    assert second == first + 1
 
 
 @pytest.mark.rule("A8.2")
@@ -331,9 +331,9 @@ def test_a_message_that_only_a_store_far_behind_can_take_is_refused_for_now(
     assert pinned.good == {1}
     behind(sim, *range(16))
     assert type(sim.send(queue, make_message("c")).errors[0]) is ServerBusy
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     with pytest.raises(ServerBusy):
-        transaction.send(queue.placement, [make_message("d", partition_key="order-2")], sim.now)
+        transaction.send(queue, [make_message("d", partition_key="order-2")], sim.now)
 
 
 def test_messages_are_received_and_settled_while_the_store_is_far_behind(sim: Simulation, queue: QueueEntity) -> None:
@@ -362,11 +362,10 @@ def fill(sim: Simulation, target: QueueEntity | TopicEntity, *fragments: int) ->
 
 
 @pytest.mark.rule("A4.2")
-@pytest.mark.one_node("over several nodes the next fragment may be another one of the same node")
 def test_a_message_without_a_key_passes_by_a_fragment_that_is_full(sim: Simulation, small: QueueEntity) -> None:
     fill(sim, small, 0, 1, 2)
     assert sim.send(small, big("m")).good == {0}
-    assert where(small)["m"] == 3
+    assert where(small)["m"] > 2
     assert small.placement.detours == {Detour.FULL: 1}
 
 
@@ -387,9 +386,9 @@ def test_a_message_with_a_key_learns_that_its_fragment_is_full_and_others_are_no
     refused = sim.send(small, big("m", "order-1")).errors[0]
     assert isinstance(refused, QuotaExceeded)
     assert "with the key 'order-1' is full; messages with other keys, or without one, still fit" in str(refused)
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     with pytest.raises(QuotaExceeded, match="'order-1' is full"):
-        transaction.send(small.placement, [big("m", "order-1")], sim.now)
+        transaction.send(small, [big("m", "order-1")], sim.now)
 
 
 @pytest.mark.rule("A4.4")
@@ -430,16 +429,16 @@ def test_a_small_message_is_not_refused_for_the_size_of_the_one_before(sim: Simu
     assert sim.send(queue, big("second"), make_message("small")).good == {1}
 
 
-@pytest.mark.one_node("over several nodes the next fragment may be another one of the same node")
 def test_a_batch_without_a_key_goes_whole_to_a_fragment_with_room(sim: Simulation, small: QueueEntity) -> None:
     fill(sim, small, 0)
     answer: Answer[list[int]] = Answer()
     small.send_batch([make_message("a", body=bytes(500_000)), make_message("b", body=bytes(500_000))], sim.now, answer)
     sim.run()
-    assert answer.value == [(1 << SEQUENCE_BITS) + 1, (1 << SEQUENCE_BITS) + 2]
+    first, second = answer.value
+    assert first >> SEQUENCE_BITS != 0
+    assert second == first + 1
 
 
-@pytest.mark.one_node("over several nodes the next fragment may be another one of the same node")
 def test_a_scheduled_message_without_a_key_passes_by_a_fragment_that_is_full(
     sim: Simulation, small: QueueEntity
 ) -> None:
@@ -447,7 +446,7 @@ def test_a_scheduled_message_without_a_key_passes_by_a_fragment_that_is_full(
     answer: Answer[list[int]] = Answer()
     small.schedule([make_message("m", body=bytes(600_000), scheduled_at=sim.now + 1_000)], sim.now, answer)
     sim.run()
-    assert answer.value == [(1 << SEQUENCE_BITS) + 1]
+    assert answer.value[0] >> SEQUENCE_BITS != 0
 
 
 def test_a_topic_is_full_only_when_all_fragments_are(sim: Simulation) -> None:
@@ -459,13 +458,12 @@ def test_a_topic_is_full_only_when_all_fragments_are(sim: Simulation) -> None:
     assert reader.main.counts().active == 16
 
 
-@pytest.mark.one_node("over several nodes the next fragment may be another one of the same node")
 def test_forwarding_passes_by_a_fragment_that_is_full(sim: Simulation, small: QueueEntity) -> None:
     fill(sim, small, 0)
     sim.send(small, make_message("more", body=bytes(300_000), partition_key=KEY_OF_FRAGMENT_0))
     first = sim.queue(QueueDescription("first", forward_to="small"))
     sim.send(first, make_message("m", body=bytes(200_000)))
-    assert where(small)["m"] == 1
+    assert where(small)["m"] != 0
     assert first.transfer_dead_letter.counts().active == 0
 
 
@@ -507,14 +505,13 @@ def test_after_silence_one_other_fragment_is_tried(sim: Simulation, queue: Queue
 
 
 @pytest.mark.rule("A4.5")
-@pytest.mark.one_node("over several nodes the next fragment may be another one of the same node")
 def test_fragments_that_cannot_take_a_message_are_no_try(sim: Simulation, small: QueueEntity) -> None:
     fill(sim, small, 1, 2)
     sim.lose_store(small.main.fragments[3].broker.index)
     small.main.fragments[0].broker._port.next_fault = Fault.LOSE_REPLY  # type: ignore[attr-defined]
     assert sim.send(small, big("m")).good == {0}
-    assert where(small)["m"] == 4
-    assert small.placement.detours == {Detour.UNKNOWN: 1}
+    assert where(small)["m"] > 3
+    assert small.placement.detours[Detour.UNKNOWN] == 1
     assert copies(sim, small, "m") == 2
 
 
@@ -523,7 +520,7 @@ def test_a_refused_commit_may_go_on_to_any_fragment(sim: Simulation, queue: Queu
     for port in sim.ports[:15]:
         port.next_fault = Fault.REFUSE
     assert sim.send(queue, make_message("m")).good == {0}
-    assert queue.placement.detours == {Detour.UNAVAILABLE: 15}
+    assert queue.placement.detours.keys() == {Detour.UNAVAILABLE}
     assert copies(sim, queue, "m") == 1
 
 

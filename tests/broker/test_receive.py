@@ -59,7 +59,6 @@ def test_a_receiver_cannot_tell_how_many_fragments_there_are() -> None:
 
 
 @pytest.mark.rule("A5.1")
-@pytest.mark.one_node("over several nodes credit lies with the parts, and the turns are theirs")
 def test_all_fragments_get_their_turn() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
@@ -68,7 +67,7 @@ def test_all_fragments_get_their_turn() -> None:
     deliveries = sim.receiver(queue.main, 16).take()
     queue.main.pump(sim.now)
     receiver = sim.receiver(queue.main, 1)
-    for _ in range(15):
+    for _ in range(31):
         receiver.credit += 1
         queue.main.pump(sim.now)
     indexes = Counter(delivery.lock_token[0] for delivery in receiver.take())
@@ -77,7 +76,6 @@ def test_all_fragments_get_their_turn() -> None:
 
 
 @pytest.mark.rule("A5.1")
-@pytest.mark.one_node("over several nodes credit lies with the parts, and the turns are theirs")
 def test_fragments_with_messages_share_the_turns_of_those_without() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
@@ -87,7 +85,9 @@ def test_fragments_with_messages_share_the_turns_of_those_without() -> None:
     for _ in range(15):
         receiver.credit += 1
         queue.main.pump(sim.now)
-    assert Counter(delivery.lock_token[0] for delivery in receiver.take()) == {0: 4, 1: 4, 2: 4, 3: 4}
+    counts = Counter(delivery.lock_token[0] for delivery in receiver.take())
+    assert counts.keys() == {0, 1, 2, 3}
+    assert set(counts.values()) <= {3, 4, 5}
 
 
 @pytest.mark.rule("A4.8")
@@ -206,7 +206,6 @@ def test_messages_given_back_to_a_full_window_keep_their_order() -> None:
     assert set(left) == set(range(3_000)) - set(range(101, 1_400, 2))
 
 
-@pytest.mark.one_node("over several nodes credit lies with the parts, and the turns are theirs")
 def test_messages_that_come_while_the_window_is_being_filled_are_not_lost_or_doubled() -> None:
     sim = Simulation()
     queue = sim.queue(QueueDescription("q"))
@@ -219,6 +218,7 @@ def test_messages_that_come_while_the_window_is_being_filled_are_not_lost_or_dou
     sim.send(queue, make_message("2000"))
     sim.ports[0].is_hung = False
     receiver.credit = 5_000
+    queue.main.pump(sim.now)
     sim.run()
     assert receiver.ids() == [str(number) for number in range(2_001)]
 
@@ -235,13 +235,13 @@ def test_credit_comes_back_when_receive_and_delete_fails() -> None:
 
 
 @pytest.mark.rule("A4.8")
-@pytest.mark.one_node("another node learns of it with the next tick")
 def test_credit_that_comes_back_takes_what_the_other_fragments_have_ready() -> None:
     sim = Simulation(16)
     queue = sim.queue(QueueDescription("q", enable_partitioning=True))
     sim.send(queue, make_message("in 11", partition_key="order-2"), make_message("in 13", partition_key="order-1"))
     sim.ports[11].next_fault = Fault.FAIL_BEFORE
     receiver = sim.receiver(queue.main, 1, ReceiveMode.RECEIVE_AND_DELETE)
+    sim.tick()
     assert receiver.ids() == ["in 13"]
 
 
@@ -314,7 +314,7 @@ def test_a_receiver_gets_what_is_there_when_its_store_has_returned() -> None:
 
 
 @pytest.mark.parametrize(("is_lost", "delivered"), [(False, 1), (True, 0)], ids=["found", "lost"])
-@pytest.mark.one_node("over several nodes credit lies with the parts, and the turns are theirs")
+@pytest.mark.one_node("over several nodes a drain waits for what each part reads")
 def test_who_waits_for_a_read_is_called_once_it_is_through(is_lost: bool, delivered: int) -> None:
     sim = Simulation()
     sim.send(sim.queue(QueueDescription("q")), make_message("m"))

@@ -343,10 +343,9 @@ def test_messages_move_from_one_queue_to_another(sim: Simulation, queue: QueueEn
     assert queue.main.counts().active == 9
 
 
-@pytest.mark.one_node("it changes the settings behind the back of the nodes")
 def test_a_queue_that_takes_no_messages_gets_no_dead_letters_back(sim: Simulation, queue: QueueEntity) -> None:
     bury(sim, queue, "m")
-    queue.settings.status = EntityStatus.SEND_DISABLED
+    queue.follow_description(replace(queue.description, status=EntityStatus.SEND_DISABLED), sim.now)
     with pytest.raises(EntityDisabled):
         repaired(sim, queue.dead_letter)
 
@@ -392,7 +391,7 @@ def test_a_queue_that_is_full_takes_nothing_and_the_messages_stay(sim: Simulatio
         sim.queue(QueueDescription("other")),
     )
     bury(sim, source, *map(str, range(64)))
-    other.settings.size_max_bytes = 1
+    other.main.fragments[0].settings.size_max_bytes = 1
     near = [each for each in source.dead_letter.fragments if each.broker is other.main.fragments[0].broker]
     heads = {head.fragment: head for head in sim.ask(source.dead_letter, ListFragments()).value}
     for fragment in near:
@@ -404,7 +403,6 @@ def test_a_queue_that_is_full_takes_nothing_and_the_messages_stay(sim: Simulatio
 
 
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.one_node("what is sent on to another node may arrive twice when that is killed")
 def test_a_repair_to_another_queue_killed_anywhere_arrives_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where both queues have fragments in the same stores."""
     random = Random(seed)
@@ -434,7 +432,6 @@ def test_a_repair_to_another_queue_killed_anywhere_arrives_once(seed: int, monke
 
 
 @pytest.mark.parametrize("seed", range(40))
-@pytest.mark.one_node("what is sent on to another node may arrive twice when that is killed")
 def test_a_repair_killed_anywhere_and_resumed_loses_doubles_and_changes_nothing(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -461,9 +458,7 @@ def test_a_repair_killed_anywhere_and_resumed_loses_doubles_and_changes_nothing(
             random.choice(sim.ports).step()
         if random.random() < 0.3:
             sim.restart()
-            found = sim.entities.find("q")
-            assert isinstance(found, QueueEntity)
-            queue = found
+            queue = sim.entities.queue("q")
         elif random.random() < 0.2:
             lost = random.randrange(4)
             sim.lose_store(lost)

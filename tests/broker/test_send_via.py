@@ -4,7 +4,6 @@ import pytest
 
 from twinbus.broker.entity.forwarding import RUN_MAX
 from twinbus.broker.entity.queue_entity import QueueEntity
-from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.outcomes import COMPLETE
 from twinbus.errors import NotAllowed
 from twinbus.model.content import annotation, application_properties
@@ -12,7 +11,7 @@ from twinbus.model.descriptions import EntityStatus, QueueDescription, Subscript
 from twinbus.model.message import Message, sent_size
 from twinbus.model.message_limits import LARGE_MESSAGE_KB_MAX, MESSAGE_SIZE_MAX
 from twinbus.testing.messages import make_message
-from twinbus.testing.simulation import Answer, EachReply, Simulation
+from twinbus.testing.simulation import Answer, EachReply, SimTransaction, Simulation
 
 
 @pytest.fixture
@@ -27,7 +26,7 @@ def send_via(sim: Simulation, queue: QueueEntity, destination: str, *messages: M
     return reply
 
 
-def committed(sim: Simulation, transaction: FragmentTransaction) -> None:
+def committed(sim: Simulation, transaction: SimTransaction) -> None:
     answer: Answer[None] = Answer()
     transaction.commit(sim.now, answer)
     sim.run()
@@ -63,11 +62,11 @@ def test_a_message_moves_on_in_one_transaction_with_the_completion_of_its_cause(
     via, target = sim.queue(QueueDescription("via")), sim.queue(QueueDescription("target"))
     sim.send(via, make_message("order"))
     (order,) = sim.receiver(via.main, 1).take()
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     transaction.settle(via.main, [order.lock_token], COMPLETE, sim.now)
-    transaction.send(via.via("target").placement, [make_message("invoice")], sim.now)
-    transaction.send(via.via("elsewhere").placement, [make_message("lost")], sim.now)
-    transaction.send(via.placement, [make_message("reminder")], sim.now)
+    transaction.send(via.via("target"), [make_message("invoice")], sim.now)
+    transaction.send(via.via("elsewhere"), [make_message("lost")], sim.now)
+    transaction.send(via, [make_message("reminder")], sim.now)
     assert sim.receiver(target.main, 9).deliveries == []
     committed(sim, transaction)
     assert target.main.counts().active == 1
@@ -76,8 +75,8 @@ def test_a_message_moves_on_in_one_transaction_with_the_completion_of_its_cause(
 
 def test_nothing_is_transferred_after_a_rollback(sim: Simulation) -> None:
     via, target = sim.queue(QueueDescription("via")), sim.queue(QueueDescription("target"))
-    transaction = FragmentTransaction()
-    transaction.send(via.via("target").placement, [make_message("m")], sim.now)
+    transaction = sim.transaction()
+    transaction.send(via.via("target"), [make_message("m")], sim.now)
     transaction.rollback()
     sim.run()
     assert (waiting(via), target.main.counts().active) == (0, 0)
@@ -113,19 +112,19 @@ def test_the_via_partition_key_chooses_the_fragment_and_the_own_key_counts_at_th
 
 def test_on_a_partitioned_queue_the_via_partition_key_is_the_key_of_the_transaction(sim: Simulation) -> None:
     via, target = sim.queue(QueueDescription("via", enable_partitioning=True)), sim.queue(QueueDescription("target"))
-    placement = via.via("target").placement
+    way = via.via("target")
     sim.send(via, make_message("cause", partition_key="order-1"))
     (cause,) = sim.receiver(via.main, 1).take()
-    transaction = FragmentTransaction()
+    transaction = sim.transaction()
     transaction.settle(via.main, [cause.lock_token], COMPLETE, sim.now)
     for refused, words in (
         (make_message("a", partition_key="order-1"), "via-partition-key"),
         (make_message("b", via_partition_key="order-2"), "the same session id"),
     ):
         with pytest.raises(NotAllowed, match=words):
-            transaction.send(placement, [refused], sim.now)
+            transaction.send(way, [refused], sim.now)
     good = make_message("c", session_id="of the destination", via_partition_key="order-1")
-    transaction.send(placement, [good], sim.now)
+    transaction.send(way, [good], sim.now)
     committed(sim, transaction)
     assert sim.receiver(target.main, 9).ids() == ["c"]
     assert via.main.counts().active == 0

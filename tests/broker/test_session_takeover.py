@@ -176,7 +176,6 @@ def test_what_the_former_holder_does_late_changes_nothing_for_the_new_one(sim: S
     assert sim.ask(queue.main, GetSessionState("one")).value is None
 
 
-@pytest.mark.one_node("another node says so a moment later")
 def test_a_receiver_that_lost_its_session_before_it_was_attached_is_refused(
     sim: Simulation, queue: QueueEntity
 ) -> None:

@@ -8,7 +8,7 @@ from twinbus.amqp.session import Session
 from twinbus.broker.outcomes import COMPLETE
 from twinbus.clock import Millis
 from twinbus.cluster.front_target import FrontQueue
-from twinbus.errors import MessagingError, NotAllowed, OutcomeUnknown, TransactionUnknown
+from twinbus.errors import MessageLockLost, MessagingError, NotAllowed, OutcomeUnknown, TransactionUnknown
 from twinbus.gateway.nodes.coordinator import Transactions
 from twinbus.gateway.nodes.transaction_homes import TransactionHomes
 from twinbus.model.descriptions import QueueDescription
@@ -78,6 +78,56 @@ def test_keys_of_several_nodes_are_refused_and_the_rest_can_be_committed(sim: Cl
     sim.run()
     assert done.value is None
     assert sim.entities.queue("q").main.counts().active == 1
+
+
+def test_an_operation_that_is_refused_does_not_decide_where_the_transaction_is(sim: ClusterSimulation) -> None:
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    for key in "abcdefgh":
+        transaction = sim.transaction()
+        for index in range(4):  # of all nodes
+            with pytest.raises(MessageLockLost):
+                transaction.settle(queue.main, [bytes([index]) + bytes(15)], COMPLETE, sim.now)
+        transaction.send(queue, [make_message(key, partition_key=key)], sim.now)
+        done: Answer[None] = Answer()
+        transaction.commit(sim.now, done)
+        sim.run()
+        assert done.value is None
+    assert sorted(sim.receiver(queue.main, 20).ids()) == list("abcdefgh")
+
+
+def test_a_transaction_moves_with_its_transfers_and_what_is_asked_meanwhile_waits(sim: ClusterSimulation) -> None:
+    """Neither a settlement elsewhere that is refused nor one that is accepted loses a transfer."""
+    home = sim.queue(QueueDescription("home", enable_partitioning=True))
+    target = sim.queue(QueueDescription("target"))
+    key, nodes = "k", [(index, sim.owners[index]) for index in range(16)]
+    first = sim.owners[candidates(key, 16, 0)[0]]
+    while True:
+        sim.send(home, make_message("in", via_partition_key=key))
+        (held,) = sim.receiver(home.main, 1).take()
+        if sim.owners[held.lock_token[0]] != first:
+            break
+    lost = next(index for index, node in nodes if node != first)
+    fronts = sim.nodes[0].fronts
+    transaction, home_front, target_front = fronts.new_transaction(), fronts.find("home"), fronts.find("target")
+    assert isinstance(home_front, FrontQueue)
+    assert target_front is not None
+    sent: Answer[int] = Answer()
+    transaction.send(target_front, [make_message("0", via_partition_key=key)], sim.now, sent, home_front)
+    assert sent.error is None
+    refused: Answer[None] = Answer()
+    transaction.settle(home_front.main, [bytes([lost]) + bytes(15)], COMPLETE, sim.now, refused, home_front)
+    assert isinstance(refused.error, MessageLockLost)
+    settled, later, done = Answer[None](), Answer[int](), Answer[None]()
+    transaction.settle(home_front.main, [held.lock_token], COMPLETE, sim.now, settled, home_front)
+    transaction.send(target_front, [make_message("1", via_partition_key=key)], sim.now, later, home_front)
+    transaction.commit(sim.now, done)
+    sim.run()
+    assert (settled.error, later.error, done.error) == (None, None, None)
+    sim.tick()
+    assert sim.receiver(target.main, 5).ids() == ["0", "1"]
+    assert held.message.sequence_number not in [
+        row.sequence_number for fragment in home.main.fragments for row in fragment.lane.ready
+    ]
 
 
 def test_a_line_that_breaks_rolls_the_transaction_back(sim: ClusterSimulation) -> None:

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from twinbus.broker.commands import Command
 from twinbus.broker.consumer import Consumer, SessionLock, SessionRequest
 from twinbus.broker.entity_settings import EntitySettings
+from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import Reply, SettleReply, Waiter
 from twinbus.clock import Millis
@@ -24,6 +25,11 @@ class Source(Protocol):
     @property
     def key(self) -> FragmentKey:
         """That of its first fragment: it names this sub-queue of this very entity."""
+        ...
+
+    @property
+    def fragments_here(self) -> Sequence[Fragment]:
+        """As this node sees them: those in the stores of other nodes are unavailable."""
         ...
 
     @property

@@ -13,6 +13,7 @@ from twinbus.broker.consumer import Consumer, SessionLock, SessionRequest
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.session_desk import NO_WAITER
 from twinbus.broker.entity_settings import EntitySettings
+from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import fragment_of_tokens, places_by_fragment
 from twinbus.broker.fragment.settlement import lock_lost
 from twinbus.broker.outcomes import Outcome
@@ -25,7 +26,7 @@ from twinbus.cluster.ownership import Owners, Ownership
 from twinbus.cluster.part import PartServer
 from twinbus.cluster.peers import Hold, Peers
 from twinbus.cluster.talk import Topic
-from twinbus.errors import ArgumentError, FragmentUnavailable, MessagingError, OperationTimeout
+from twinbus.errors import ArgumentError, FragmentUnavailable, MessagingError, OperationTimeout, SessionLockLost
 from twinbus.model.partition_key import candidates
 from twinbus.model.session_key import session_key
 from twinbus.store.changes import FragmentKey
@@ -50,6 +51,10 @@ class FrontSource:
     @property
     def key(self) -> FragmentKey:
         return self.local.key
+
+    @property
+    def fragments_here(self) -> Sequence[Fragment]:
+        return self.local.fragments
 
     @property
     def settings(self) -> EntitySettings:
@@ -86,6 +91,8 @@ class FrontSource:
             return
         front = FrontReceiver(receiver)
         if isinstance(receiver.session, Hold):
+            if not receiver.session.is_held:
+                raise SessionLockLost("The message session is not held any more. Accept it again.")
             front.shares = [DistantShare(front, self.peers[receiver.session.node], self.key)]
         else:
             front.shares = [self._share_at(node, front) for node in self.ownership.nodes]

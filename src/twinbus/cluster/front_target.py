@@ -12,7 +12,7 @@ it has fragments, and the node places them among its own. A node that cannot tak
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
-from twinbus.broker.entity.placement import TURN_MAX
+from twinbus.broker.entity.placement import TURN_MAX, Detour
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.entity.transfers import ViaTarget
@@ -206,6 +206,8 @@ class _Run:
         self._left -= len(indexes)
         self._way.answered(self._turn, len(indexes))
         places = self._places
+        for index in indexes if self._before else ():
+            self._way.local.placement.detours[Detour.because_of(self._before[places[index]])] += 1
         if len(indexes) == len(self._messages):
             self._reply.accepted(indexes, numbers, now)
         else:

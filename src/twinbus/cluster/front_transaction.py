@@ -1,15 +1,22 @@
 """A transaction of a gateway whose entity has parts at several nodes. It lives at the node that has its fragment.
 
-Which one that is is known with the first operation: everything in a transaction concerns one fragment. Later operations go to the same node,
-which refuses those that belong elsewhere. A commit is asked for when all operations before it are answered: whoever does not wait for
-their answers dooms the transaction with one that is refused. When the line breaks, the transaction is rolled back; if that happens
-during the commit, its outcome is unknown.
+    nowhere --an operation is asked for--> at the node of its fragment --commit, rollback, an operation failed unheard--> over
+       ^--------------all were refused--------------'
+
+Everything in a transaction concerns one fragment, so whatever is sent goes where the transaction is, and that node judges it as it would on a
+single node. What lies in a fragment already (a lock, a number, a message session) is refused here if its fragment is at another node.
+Transfers alone can go into any fragment of their home, so a transaction that has nothing else moves to the node of what comes next.
+
+A commit is asked for when all operations before it are answered: whoever does not wait for their answers dooms the transaction with one that
+is refused. When the line breaks, the transaction is rolled back; if that happens during the commit, its outcome is unknown.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
 
 from twinbus.broker.consumer import SessionLock
+from twinbus.broker.entity.transfers import ViaPlacement
 from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import Reply
 from twinbus.broker.source import Source
@@ -17,7 +24,6 @@ from twinbus.broker.target import Target, WayIn
 from twinbus.broker.telling import tell
 from twinbus.broker.transaction import OwnTransaction
 from twinbus.clock import Millis
-from twinbus.cluster.error_values import encode_error
 from twinbus.cluster.ownership import Owners
 from twinbus.cluster.part import PartServer
 from twinbus.cluster.peers import Hold, Peer, Peers
@@ -25,6 +31,39 @@ from twinbus.errors import MessagingError, NotAllowed, TransactionUnknown
 from twinbus.model.message import Message
 from twinbus.model.partition_key import candidates
 from twinbus.model.wire_names import SEQUENCE_BITS
+
+AnyReply: TypeAlias = Callable[[Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """`here`: does it in a transaction of this node. `word`, `arguments`, `messages`: what another node is asked."""
+
+    word: str
+    arguments: Callable[[Peer], object]
+    here: Callable[[OwnTransaction, Millis, AnyReply], None]
+    store: int | None  # that its fragment is in; None: of any, which its node refuses
+    home: Target | None
+    messages: Sequence[Message] = ()
+    size_bytes: int = 0
+    is_sent: bool = False  # so it goes where the transaction is
+    is_transfer: bool = False
+
+
+class _Place(Protocol):
+    """The transaction at its node."""
+
+    @property
+    def node(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def operate(self, operation: _Operation, now: Millis, reply: AnyReply) -> None: ...
+
+    def commit(self, now: Millis, reply: Reply[None]) -> None: ...
+
+    def rollback(self) -> None: ...
 
 
 class FrontTransaction:
@@ -34,51 +73,43 @@ class FrontTransaction:
         self._owners = owners
         self._peers = peers
         self._part = part
-        self._node: int | None = None
-        self._own: OwnTransaction | None = None
-        self._line: object = None  # that the transaction at another node depends on
-        self._number = 0
-        self._size_bytes = 0
-        self._doom: MessagingError | None = None
-        self._unanswered = 0  # operations at another node
-        self._commit_reply: Reply[None] | None = None  # of a commit that waits for them
+        self._place: _Place | None = None
+        self._accepted = 0
+        self._unanswered = 0
+        self._transfers: list[_Operation] = []  # while there is nothing else
+        self._moving: list[Callable[[], None]] | None = None  # while it moves: operations that wait for that
+        self._fault: MessagingError | None = None  # why it is over
+        self._commit_reply: Reply[None] | None = None  # of a commit that waits for answers
 
     @property
     def size_bytes(self) -> int:
-        return self._size_bytes if self._own is None else self._own.size_bytes
+        return 0 if self._place is None else self._place.size_bytes
 
     # Operations
 
     def send(
         self, target: WayIn, messages: Sequence[Message], now: Millis, reply: Reply[int], home: Target | None = None
     ) -> None:
-        try:
-            local = self._part.way_in(target.name)
-            placement = local.placement
-            local_home = None if home is None else self._part.way_in(home.name)
-            if local_home is not None:
-                placement = local_home.transfers.way_to(placement)  # type: ignore[union-attr]
-            keys = {placement.key_of(message) for message in messages}
-            key = next(iter(keys), None)
-            index = None
-            if not placement.settings.is_partitioned:
-                index = 0
-            elif key is not None:
+        def find() -> _Operation:
+            local, own_home = self._part.way_in(target.name), self._own_home(home)
+            placement = local.placement if own_home is None else own_home.transfers.way_to(local.placement)
+            key = next(iter({placement.key_of(message) for message in messages}), None)
+            index = 0 if not placement.settings.is_partitioned else None
+            if index is None and key is not None:
                 index = candidates(key, len(placement.fragments), 0)[0]
-            node = self._choose(None if index is None else placement.fragments[index].broker.index)
-        except MessagingError as error:
-            reply(error)
-            return
-        if node == self._peers.node:
-            self._here().send(local, messages, now, reply, local_home)  # type: ignore[arg-type]
-            return
+            return _Operation(
+                "send",
+                lambda _: target.name,
+                lambda own, now, reply: own.send(local, messages, now, reply, own_home),
+                None if index is None else placement.fragments[index].broker.index,
+                home,
+                messages,
+                sum([len(message.content) for message in messages]),
+                is_sent=True,
+                is_transfer=isinstance(placement, ViaPlacement),
+            )
 
-        def sent(result: int | MessagingError) -> None:
-            if not isinstance(result, MessagingError):
-                self._size_bytes += sum([len(message.content) for message in messages])
-            reply(result)
-
-        self._operate("send", home, target.name, sent, messages)
+        self._operate(find, now, reply)
 
     def settle(
         self,
@@ -90,39 +121,38 @@ class FrontTransaction:
         home: Target | None = None,
         session: SessionLock | None = None,
     ) -> None:
-        try:
-            local = self._part.queue(queue.key)
+        def find() -> _Operation:
+            local, own_home = self._part.queue(queue.key), self._own_home(home)
             index = tokens[0][0] if tokens and tokens[0] else 0
             fragment = local.fragments[index] if index < len(local.fragments) else local.fragments[0]
-            node = self._choose(fragment.broker.index)
-            local_home = None if home is None else self._part.way_in(home.name)
-        except MessagingError as error:
-            reply(error)
-            return
-        if node == self._peers.node:
-            own = None if isinstance(session, Hold) else session
-            self._here().settle(local, tokens, outcome, now, reply, local_home, own)  # type: ignore[arg-type]
-            return
-        hold = self._peer.hold_number(session)
-        self._operate("settle", home, (queue.key, list(tokens), outcome, hold), reply)
+            own_session = None if isinstance(session, Hold) else session
+            return _Operation(
+                "settle",
+                lambda peer: (queue.key, list(tokens), outcome, peer.hold_number(session)),
+                lambda own, now, reply: own.settle(local, tokens, outcome, now, reply, own_home, own_session),
+                fragment.broker.index,
+                home,
+            )
+
+        self._operate(find, now, reply)
 
     def cancel_scheduled(
         self, target: WayIn, numbers: Sequence[int], now: Millis, reply: Reply[None], home: Target | None = None
     ) -> None:
-        try:
-            local = self._part.way_in(target.name)
+        def find() -> _Operation:
+            local, own_home = self._part.way_in(target.name), self._own_home(home)
             fragments = local.placement.fragments
             index = numbers[0] >> SEQUENCE_BITS if numbers else 0
             fragment = fragments[index] if 0 <= index < len(fragments) else fragments[0]
-            node = self._choose(fragment.broker.index)
-            local_home = None if home is None else self._part.way_in(home.name)
-        except MessagingError as error:
-            reply(error)
-            return
-        if node == self._peers.node:
-            self._here().cancel_scheduled(local, numbers, now, reply, local_home)  # type: ignore[arg-type]
-            return
-        self._operate("cancel", home, (target.name, list(numbers)), reply)
+            return _Operation(
+                "cancel",
+                lambda _: (target.name, list(numbers)),
+                lambda own, now, reply: own.cancel_scheduled(local, numbers, now, reply, own_home),
+                fragment.broker.index,
+                home,
+            )
+
+        self._operate(find, now, reply)
 
     def set_session_state(
         self,
@@ -133,107 +163,199 @@ class FrontTransaction:
         reply: Reply[None],
         home: Target | None = None,
     ) -> None:
-        try:
-            local = self._part.queue(queue.key)
+        def find() -> _Operation:
+            local, own_home = self._part.queue(queue.key), self._own_home(home)
             fragment = local.fragments[candidates(session_id, len(local.fragments), 0)[0]]
-            node = self._choose(fragment.broker.index)
-            local_home = None if home is None else self._part.way_in(home.name)
+            return _Operation(
+                "state",
+                lambda _: (queue.key, session_id, state),
+                lambda own, now, reply: own.set_session_state(local, session_id, state, now, reply, own_home),
+                fragment.broker.index,
+                home,
+                size_bytes=len(state or b""),
+            )
+
+        self._operate(find, now, reply)
+
+    def doom(self, error: MessagingError) -> None:
+        if self._fault is None:
+            self._fault = error
+            self._leave()
+
+    def commit(self, now: Millis, reply: Reply[None]) -> None:
+        try:
+            self._check_open()
         except MessagingError as error:
             reply(error)
             return
-        if node == self._peers.node:
-            self._here().set_session_state(local, session_id, state, now, reply, local_home)  # type: ignore[arg-type]
-            return
-        self._size_bytes += len(state or b"")
-        self._operate("state", home, (queue.key, session_id, state), reply)
-
-    def doom(self, error: MessagingError) -> None:
-        if self._own is not None:
-            self._own.doom(error)
-        elif self._node is not None:
-            self._ask("doom", None, encode_error(error), _nobody_waits)
-        else:
-            self._doom = error
-
-    def commit(self, now: Millis, reply: Reply[None]) -> None:
-        if self._doom is not None:
-            reply(self._doom)
-        elif self._own is not None:
-            self._own.commit(now, reply)
-        elif self._node is not None:
-            self._commit_reply = reply
-            self._commit_if_answered()
-        else:
-            reply(None)
+        self._commit_reply = reply
+        self._commit_if_answered(now)
 
     def rollback(self) -> None:
-        if self._own is not None:
-            self._own.rollback()
-        elif self._node is not None:
-            self._ask("rollback", None, None, _nobody_waits)
+        self._fault = self._fault or _over()
+        self._leave()
 
     # Where it is
 
-    @property
-    def _peer(self) -> Peer:
-        assert self._node is not None
-        return self._peers[self._node]
+    def _own_home(self, home: Target | None) -> Any:
+        """The same at this node."""
+        return None if home is None else self._part.way_in(home.name)
 
-    def _choose(self, store: int | None) -> int:
-        """The node that it is at, with an operation on a fragment in this store; None: on any, which its node refuses."""
-        if self._doom is not None:
-            raise self._doom
-        owner = None if store is None else self._owners.of[store]
-        if self._node is None:
-            self._node = self._peers.node if owner is None else owner
-            if self._node == self._peers.node:
-                self._own = OwnTransaction()
-            else:
-                if not self._peer.is_open:
-                    self._node = None
-                    raise self._peers[owner if owner is not None else 0].unavailable()
-                self._line = self._peer.line
-                self._number = self._peer.new_number()
-        elif owner is not None and owner != self._node:
-            raise NotAllowed(
-                "A transaction stays within one entity, and within one fragment of it if it is partitioned. Use one "
-                "transaction for each entity and for each session id or partition key, or send via the first entity."
-            )
-        return self._node
+    def _check_open(self) -> None:
+        if self._fault is not None:
+            raise self._fault
+        if self._commit_reply is not None:
+            raise _over()
 
-    def _here(self) -> OwnTransaction:
-        assert self._own is not None
-        return self._own
-
-    def _operate(
-        self,
-        operation: str,
-        home: Target | None,
-        arguments: object,
-        reply: Callable[[Any], None],
-        messages: Sequence[Message] = (),
-    ) -> None:
+    def _operate(self, find: Callable[[], _Operation], now: Millis, reply: AnyReply) -> None:
+        try:
+            self._check_open()
+            operation = find()
+            place = self._place_of(operation)
+        except MessagingError as error:
+            reply(error)
+            return
         self._unanswered += 1
+        if self._moving is not None:
+            self._moving.append(lambda: self._do(operation, now, reply))
+        elif place is self._place:
+            self._do(operation, now, reply)
+        else:
+            self._move(place, operation, now, reply)
+
+    def _do(self, operation: _Operation, now: Millis, reply: AnyReply) -> None:
+        def answered(result: Any) -> None:
+            self._unanswered -= 1
+            if isinstance(result, MessagingError):
+                if not self._accepted and not self._unanswered and self._fault is None:
+                    self._leave()  # what is refused is no part of it
+            else:
+                self._accepted += 1
+                if operation.is_transfer and len(self._transfers) == self._accepted - 1:
+                    self._transfers.append(operation)
+            tell(reply, result)
+            self._commit_if_answered(now)
+
+        if self._place is None:  # it was over before its turn
+            answered(self._fault or _over())
+        else:
+            self._place.operate(operation, now, answered)
+
+    def _move(self, place: _Place, operation: _Operation, now: Millis, reply: AnyReply) -> None:
+        """Once the operation is accepted where its fragment is, the transfers are repeated there. Others wait meanwhile."""
+        self._moving = []
 
         def answered(result: Any) -> None:
-            tell(reply, result)
+            waiting, self._moving = self._moving or [], None
             self._unanswered -= 1
-            self._commit_if_answered()
+            if isinstance(result, MessagingError) or self._fault is not None:
+                place.rollback()
+            else:
+                self._leave()
+                self._place = place
+                self._accepted += 1
+                for transfer in self._transfers:
+                    self._unanswered += 1
+                    place.operate(transfer, now, lambda repeated: self._repeated(repeated, now))
+            tell(reply, result)
+            for call in waiting:
+                call()
+            self._commit_if_answered(now)
 
-        self._ask(operation, home, arguments, answered, messages)
+        place.operate(operation, now, answered)
 
-    def _commit_if_answered(self) -> None:
-        if self._commit_reply is not None and not self._unanswered:
-            reply, self._commit_reply = self._commit_reply, None
-            self._ask("commit", None, None, reply)
+    def _repeated(self, result: Any, now: Millis) -> None:
+        self._unanswered -= 1
+        if isinstance(result, MessagingError):
+            self.doom(result)
+        self._commit_if_answered(now)
+
+    def _place_of(self, operation: _Operation) -> _Place:
+        """Another one than now: it has to move there."""
+        owner = self._peers.node if operation.store is None else self._owners.of[operation.store]
+        if self._place is None:
+            self._place = self._begin(owner)
+        elif owner != self._place.node and not operation.is_sent:
+            if self._unanswered or len(self._transfers) < self._accepted:
+                raise NotAllowed(
+                    "These messages lie in different fragments, and a transaction stays within one entity, and within one "
+                    "fragment of it if it is partitioned. There every message of a transaction needs a session id or a "
+                    "partition key, and all of them the same session id or key. Use one transaction for each entity and "
+                    "key, or send via the first entity."
+                )
+            return self._begin(owner)
+        return self._place
+
+    def _begin(self, node: int) -> _Place:
+        return _Here(node) if node == self._peers.node else _There(self._peers[node])
+
+    def _leave(self) -> None:
+        place, self._place = self._place, None
+        if place is not None:
+            place.rollback()
+
+    def _commit_if_answered(self, now: Millis) -> None:
+        if self._commit_reply is None or self._unanswered:
+            return
+        reply, self._commit_reply = self._commit_reply, None
+        if self._fault is not None:
+            reply(self._fault)
+            return
+        self._fault = _over()
+        if self._place is None:
+            reply(None)
+        else:
+            self._place.commit(now, reply)
+
+
+class _Here:
+    def __init__(self, node: int) -> None:
+        self.node = node
+        self._own = OwnTransaction()
+
+    @property
+    def size_bytes(self) -> int:
+        return self._own.size_bytes
+
+    def operate(self, operation: _Operation, now: Millis, reply: AnyReply) -> None:
+        operation.here(self._own, now, reply)
+
+    def commit(self, now: Millis, reply: Reply[None]) -> None:
+        self._own.commit(now, reply)
+
+    def rollback(self) -> None:
+        self._own.rollback()
+
+
+class _There:
+    """At another node, for as long as the line to it holds that there is when it begins."""
+
+    def __init__(self, peer: Peer) -> None:
+        if not peer.is_open:
+            raise peer.unavailable()
+        self.node = peer.node
+        self.size_bytes = 0
+        self._peer = peer
+        self._line = peer.line
+        self._number = peer.new_number()
+
+    def operate(self, operation: _Operation, now: Millis, reply: AnyReply) -> None:
+        def answered(result: Any) -> None:
+            if not isinstance(result, MessagingError):
+                self.size_bytes += operation.size_bytes
+            reply(result)
+
+        path = None if operation.home is None else operation.home.name.path
+        self._ask(operation.word, path, operation.arguments(self._peer), answered, operation.messages)
+
+    def commit(self, now: Millis, reply: Reply[None]) -> None:
+        self._ask("commit", None, None, reply)
+
+    def rollback(self) -> None:
+        self._ask("rollback", None, None, _nobody_waits)
 
     def _ask(
-        self,
-        operation: str,
-        home: Target | None,
-        arguments: object,
-        reply: Callable[[Any], None],
-        messages: Sequence[Message] = (),
+        self, word: str, home: str | None, arguments: object, reply: AnyReply, messages: Sequence[Message] = ()
     ) -> None:
         if self._peer.line is not self._line or not self._peer.is_open:
             # What was done before is rolled back by now; to go on would commit the rest alone.
@@ -243,8 +365,11 @@ class FrontTransaction:
                 )
             )
             return
-        path = None if home is None else home.name.path
-        self._peer.transact(self._number, operation, path, arguments, reply, messages)
+        self._peer.transact(self._number, word, home, arguments, reply, messages)
+
+
+def _over() -> TransactionUnknown:
+    return TransactionUnknown("The transaction is over. Declare another one.")
 
 
 def _nobody_waits(_: Any) -> None:

@@ -28,7 +28,7 @@ from twinbus.broker.transaction import OwnTransaction
 from twinbus.clock import Clock, Millis
 from twinbus.cluster import values
 from twinbus.cluster.columns import ColumnReader, read_messages, unpack
-from twinbus.cluster.error_values import decode_error, encode_error
+from twinbus.cluster.error_values import encode_error
 from twinbus.cluster.line import Answer, Line, Topics
 from twinbus.cluster.talk import (
     COUNTED,
@@ -42,7 +42,14 @@ from twinbus.cluster.talk import (
     encode_deliver,
     encode_progress,
 )
-from twinbus.errors import EntityNotFound, MessagingError, OperationTimeout, SessionLockLost
+from twinbus.errors import (
+    EntityNotFound,
+    MessagingError,
+    NotImplementedHere,
+    OperationTimeout,
+    SessionLockLost,
+    TransactionUnknown,
+)
 from twinbus.store.changes import SubQueue, fragment_parts
 
 Tell: TypeAlias = Callable[[int], None]
@@ -423,10 +430,12 @@ class PartServer:
     def _transact(self, line: Line, payload: bytes, now: Millis, answer: Answer) -> None:
         reader = ColumnReader(payload)
         number, operation, home_path, arguments = values.decode(reader.blob())
-        transactions = self._visitor(line).transactions
+        transactions, reply = self._visitor(line).transactions, _values_to(answer)
+        if operation in ("commit", "rollback"):
+            self._discharge(transactions.pop(number, None), now, reply, is_commit=operation == "commit")
+            return
         transaction = transactions.setdefault(number, OwnTransaction())
         home = None if home_path is None else self._entity(home_path)
-        reply = _values_to(answer)
         match operation:
             case "send":
                 messages, _ = read_messages(reader)
@@ -442,16 +451,22 @@ class PartServer:
                 queue = self.queue(key)
                 self._check_own_session(line, queue, session_id, now)
                 transaction.set_session_state(queue, session_id, state, now, reply, home)
-            case "commit":
-                del transactions[number]
-                transaction.commit(now, reply)
-            case "doom":
-                transaction.doom(decode_error(arguments))
-                answer(b"N")
-            case "rollback":
-                del transactions[number]
+            case _:
+                raise NotImplementedHere(
+                    f"This node knows no '{operation}' in a transaction. Run the same release on all nodes."
+                )
+
+    def _discharge(
+        self, transaction: OwnTransaction | None, now: Millis, reply: Callable[[Any], None], *, is_commit: bool
+    ) -> None:
+        if not is_commit:
+            if transaction is not None:
                 transaction.rollback()
-                answer(b"N")
+            reply(None)
+        elif transaction is None:
+            reply(TransactionUnknown("No transaction of this node has this number. Declare another one."))
+        else:
+            transaction.commit(now, reply)
 
     def _line_broken(self, line: Line, now: Millis) -> None:
         visitor = self._visitors.pop(line, None)

@@ -5,13 +5,15 @@ that node and then carry what the lines have, so that a test need not know of th
 have them. What only the entity of a single node has raises `OfOneNode`.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from twinbus.broker.entity.entities import Entities
 from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.entity.placement import Detour
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.replies import QueueCounts, Reply
@@ -23,10 +25,10 @@ from twinbus.cluster.front_target import FrontWay
 from twinbus.cluster.fronts import Fronts
 from twinbus.cluster.line import Line, Topics
 from twinbus.cluster.line_frames import Hello
-from twinbus.errors import MessagingError
+from twinbus.errors import EntityNotFound, MessagingError
 from twinbus.store.messaging_store import MessagingStore
 from twinbus.testing import simulation
-from twinbus.testing.simulation import Simulation
+from twinbus.testing.simulation import SimTransaction, Simulation
 from twinbus.testing.stepped_port import SteppedPort
 
 
@@ -37,14 +39,13 @@ class OfOneNode(Exception):
 class _CarryingPort(SteppedPort):
     """What a store answers may be an answer to another node."""
 
-    def __init__(self, store: MessagingStore, carry: Callable[[], object]) -> None:
+    def __init__(self, store: MessagingStore, carry: Callable[[], int]) -> None:
         super().__init__(store)
         self._carry = carry
 
     def step(self, joined_max: int = 64) -> bool:
         has_worked = super().step(joined_max)
-        self._carry()
-        return has_worked
+        return self._carry() > 0 or has_worked
 
 
 class Node:
@@ -109,6 +110,9 @@ class ClusterSimulation(Simulation):
 
     def _port(self, store: MessagingStore) -> SteppedPort:
         return _CarryingPort(store, self.carry)
+
+    def transaction(self) -> SimTransaction:
+        return SimTransaction(self.nodes[0].fronts.new_transaction())
 
     # Lines
 
@@ -240,10 +244,22 @@ class _StandIn:
 
 
 class _Source(_StandIn):
+    """One that is deleted is as it was when it was last looked at."""
+
+    def __init__(self, sim: ClusterSimulation, front: Any) -> None:
+        super().__init__(sim, front)
+        self._seen: list[MessageQueue] = []
+        self._look()
+
+    def _look(self) -> None:
+        with suppress(EntityNotFound):
+            self._seen = [node.fronts.part.queue(self._front.key) for node in self._sim.nodes]
+
     @property
     def _locals(self) -> list[MessageQueue]:
         self._sim.carry()
-        return [node.fronts.part.queue(self._front.key) for node in self._sim.nodes]
+        self._look()
+        return self._seen
 
     @property
     def fragments(self) -> list[Fragment]:
@@ -262,7 +278,23 @@ class _Source(_StandIn):
         return max(queue.receiver_count for queue in self._locals)
 
 
+class _Transfers(NamedTuple):
+    fragments: list[Fragment]
+
+
+class _Placement(NamedTuple):
+    detours: Counter[Detour]
+
+
 class _Entity(_StandIn):
+    def __init__(self, sim: ClusterSimulation, front: Any) -> None:
+        super().__init__(sim, front)
+        self._sources = {
+            name: _Source(sim, getattr(front, name))
+            for name in ("main", "dead_letter", "transfer_dead_letter")
+            if hasattr(front, name)
+        }
+
     @property
     def _locals(self) -> list[Any]:
         local = getattr(self._front, "local", self._front)
@@ -279,19 +311,31 @@ class _Entity(_StandIn):
 
     @property
     def main(self) -> _Source:
-        return _Source(self._sim, self._front.main)
+        return self._sources["main"]
 
     @property
     def dead_letter(self) -> _Source:
-        return _Source(self._sim, self._front.dead_letter)
+        return self._sources["dead_letter"]
 
     @property
     def transfer_dead_letter(self) -> _Source:
-        return _Source(self._sim, self._front.transfer_dead_letter)
+        return self._sources["transfer_dead_letter"]
 
     @property
     def fragments(self) -> list[Fragment]:
         return self._sim.fragments_of([each.fragments for each in self._locals])
+
+    @property
+    def placement(self) -> _Placement:
+        return _Placement(sum([each.placement.detours for each in self._locals], start=Counter()))
+
+    def follow_description(self, description: Any, now: Millis) -> None:
+        for each in self._locals:
+            each.follow_description(description, now)
+
+    @property
+    def transfers(self) -> "_Transfers":
+        return _Transfers(self._sim.fragments_of([each.transfers.fragments for each in self._locals]))
 
     @property
     def main_fragments(self) -> list[Fragment]:
@@ -371,6 +415,10 @@ class _Entities:
     def count(self, path: str, now: Millis, reply: Reply[Any]) -> None:
         self._sim.nodes[0].fronts.count(path, now, reply)
         self._sim.carry()
+
+    def restore_queue(self, number: int, description: Any, now: Millis) -> None:
+        for node in self._sim.nodes:
+            node.entities.restore_queue(number, description, now)
 
     def create_queue(self, number: int, description: Any, now: Millis, reply: Reply[Any]) -> None:
         self._sim.everywhere(

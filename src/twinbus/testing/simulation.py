@@ -17,6 +17,9 @@ from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.outcomes import COMPLETE, Outcome
+from twinbus.broker.replies import Reply
+from twinbus.broker.target import WayIn
+from twinbus.broker.transaction import OwnTransaction, Transaction
 from twinbus.broker.wakeups import LongWork
 from twinbus.broker.wide_lanes import WideLanes
 from twinbus.clock import Millis
@@ -152,6 +155,56 @@ class SimReceiver:
         return [message_id_of(delivery.message.content) for delivery in self.take()]
 
 
+class SimTransaction:
+    """Operations are answered at once: they raise what is wrong with them. See `twinbus.broker.transaction.Transaction`."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self.cancel_scheduled = transaction.cancel_scheduled
+        self.rollback = transaction.rollback
+        self.doom = transaction.doom
+
+    @property
+    def size_bytes(self) -> int:
+        return self._transaction.size_bytes
+
+    def commit(self, now: Millis, reply: Reply[None]) -> None:
+        self._transaction.commit(now, reply)
+        look()
+
+    def send(
+        self, target: WayIn, messages: Sequence[Message], now: Millis, home: QueueEntity | TopicEntity | None = None
+    ) -> int:
+        answer: Answer[int] = Answer()
+        self._transaction.send(target, messages, now, answer, home)
+        return answer.value
+
+    def settle(
+        self,
+        queue: MessageQueue,
+        tokens: Sequence[bytes],
+        outcome: Outcome,
+        now: Millis,
+        home: QueueEntity | TopicEntity | None = None,
+        session: SessionLock | None = None,
+    ) -> None:
+        answer: Answer[None] = Answer()
+        self._transaction.settle(queue, tokens, outcome, now, answer, home, session)
+        return answer.value
+
+    def set_session_state(
+        self,
+        queue: MessageQueue,
+        session_id: str,
+        state: bytes | None,
+        now: Millis,
+        home: QueueEntity | TopicEntity | None = None,
+    ) -> None:
+        answer: Answer[None] = Answer()
+        self._transaction.set_session_state(queue, session_id, state, now, answer, home)
+        return answer.value
+
+
 class Simulation:
     node_count: ClassVar[int] = 1
     """With more, each `Simulation` is a `twinbus.testing.cluster_simulation.ClusterSimulation` of that many nodes."""
@@ -269,6 +322,9 @@ class Simulation:
         self.entities.create_subscription(self.next_id(), description, rules, self.now, answer)
         self.run()
         return answer.value
+
+    def transaction(self) -> SimTransaction:
+        return SimTransaction(OwnTransaction())
 
     # Requests, each run to its end
 

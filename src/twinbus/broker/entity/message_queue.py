@@ -1,7 +1,7 @@
 """One sub-queue (main, dead-letter or transfer dead-letter) of a queue or subscription, over all of its fragments."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from twinbus.broker import commands
 from twinbus.broker.commands import Command
@@ -25,6 +25,7 @@ from twinbus.broker.operations.asked_queue import AskedQueue, WaysOut
 from twinbus.broker.operations.steps import Steps, run
 from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import QueueCounts, Reply, SettleReply, Waiter
+from twinbus.broker.source import Source
 from twinbus.broker.telling import tell
 from twinbus.clock import Millis
 from twinbus.errors import EntityNotFound, FragmentUnavailable, MessagingError, NotAllowed
@@ -101,7 +102,11 @@ class MessageQueue:
 
     def fragments_of(self, path: str) -> Sequence[Fragment]:
         queue = getattr(self._find(path), "main", None)
-        return queue.fragments if isinstance(queue, MessageQueue) else ()
+        return () if queue is None else cast(Source, queue).fragments_here
+
+    @property
+    def fragments_here(self) -> Sequence[Fragment]:
+        return self.fragments
 
     def expect_claims(self) -> None:
         """Messages are claimed from it: a claim must know where the first free ones are."""

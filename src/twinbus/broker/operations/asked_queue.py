@@ -45,7 +45,7 @@ class AskedQueue(Protocol):
         ...
 
     def fragments_of(self, path: str) -> Sequence[Fragment]:
-        """Where messages of the queue with this path lie. None for a topic, or what other nodes keep."""
+        """Where messages of the queue with this path lie, as far as this node is concerned. None for a topic."""
         ...
 
     def expect_claims(self) -> None:
