@@ -1,5 +1,8 @@
+import errno
 import os
 import stat
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -135,3 +138,34 @@ def test_what_is_created_is_open_to_the_owner_alone_whatever_the_umask(tmp_path:
         os.umask(mask)
     for path in (tmp_path / "above", folder.path, store.parent, store):
         assert path.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("text", ["", "\n", "  \n"])
+def test_a_key_that_is_empty_is_damage_with_its_file(tmp_path: Path, text: str) -> None:
+    (tmp_path / "key").write_text(text)
+    folder = DataFolder(tmp_path)
+    with pytest.raises(StoreDamaged, match=r"key is damaged: it is empty"):
+        folder.root_rule(None)
+    folder.close()
+
+
+WRITE_WITH_LITTLE_ROOM = """
+import resource, signal, sys
+from pathlib import Path
+from twinbus.server.data_folder import write_private
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+try:
+    write_private(Path(sys.argv[1]), "x" * 44)
+except OSError as fault:
+    print(fault.errno)
+"""
+
+
+def test_a_disk_that_takes_only_a_part_leaves_the_old_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("the old key\n")
+    command = [sys.executable, "-c", WRITE_WITH_LITTLE_ROOM, str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{errno.EFBIG}\n"
+    assert file.read_text() == "the old key\n"

@@ -106,6 +106,17 @@ async def test_a_switch_that_does_not_exist_or_goes_too_far_is_refused(
     assert (await http.post(path, headers=signed(server))).status_code == status
 
 
+async def test_the_log_says_that_a_lost_store_is_back(
+    server: NamespaceServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the level that a log has by default; the first opening is no news."""
+    caplog.set_level("INFO")
+    await server.stores.switch_off(2)
+    assert await server.stores.switch_on(2)
+    events = [record.getMessage() for record in caplog.records if record.getMessage().startswith("store_")]
+    assert events == ["store_lost", "store_opened"]
+
+
 async def test_metrics_show_stores_connections_and_every_sub_queue(
     server: NamespaceServer, http: httpx.AsyncClient
 ) -> None:

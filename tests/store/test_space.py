@@ -1,11 +1,16 @@
 """Disk space comes back when messages are gone, in steps that keep nobody waiting."""
 
+import errno
+import sqlite3
 from pathlib import Path
+
+import pytest
 
 from tests.contract.rows import HERE, everything, holding, row
 from tests.store.held_tasks import HeldTasks
 from twinbus.store.changes import Enqueued, Removed
 from twinbus.store.folder.checkpoint import FREE_PAGES_KEPT
+from twinbus.store.folder.medium import FolderMedium
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME, PAGE_BYTES
 
@@ -76,3 +81,16 @@ def test_space_that_will_be_used_again_is_kept(tmp_path: Path) -> None:
     tasks.run()
     assert size_of(tmp_path) == before
     store.close()
+
+
+def test_a_full_disk_is_said_with_the_folder_and_that_the_store_opens_by_itself(tmp_path: Path) -> None:
+    """Of the journal and of SQLite, which has a text and a number of its own for it."""
+    tables = sqlite3.connect(tmp_path / "small")
+    tables.execute("PRAGMA max_page_count = 1")
+    with pytest.raises(sqlite3.OperationalError) as no_page:
+        tables.execute("CREATE TABLE t (x)")
+    tables.close()
+    medium = FolderMedium(tmp_path)
+    for fault in (OSError(errno.ENOSPC, "No space left on device"), no_page.value):
+        said = f"The disk of {tmp_path} is full. Free some space; the store opens by itself then."
+        assert str(medium.failure(fault)) == said

@@ -15,6 +15,15 @@ from twinbus.errors import ArgumentError, MessagingError
 
 FAILED, WRONG_USE = 1, 2
 PYDANTIC_PREFIX = "Value error, "
+PYDANTIC_BOUND = "Input should be "
+PYDANTIC_WORDS = {
+    "less than or equal to": "at most",
+    "greater than or equal to": "at least",
+    "a valid integer, unable to parse string as an integer": "a whole number",
+    "a valid number, unable to parse string as a number": "a number",
+    "a valid boolean, unable to interpret input": "true or false",
+}
+WRONG_OPTION = "Invalid value for "
 TRACEBACK_VARIABLE = "TWINBUS_TRACEBACK"
 
 
@@ -26,7 +35,7 @@ def report_failure(failure: BaseException) -> int:
     """Print the line and return the exit code. Raises again what is a bug, if the environment asks for its traceback."""
     match failure:
         case typer.BadParameter() if failure.param is not None and failure.message:
-            return _complain(f"{_origin(failure)}: {failure.message.removeprefix(PYDANTIC_PREFIX)}", failure.exit_code)
+            return _complain(_wrong_value(failure), failure.exit_code)
         case TyperException():
             return _complain(failure.format_message() or "Nothing to do. Try --help.", failure.exit_code)
         case ArgumentError():
@@ -44,6 +53,16 @@ def report_failure(failure: BaseException) -> int:
     raise failure
 
 
+def _wrong_value(wrong: typer.BadParameter) -> str:
+    origin, text = _origin(wrong), wrong.message.removeprefix(PYDANTIC_PREFIX)
+    if not text.startswith(PYDANTIC_BOUND):
+        return f"{origin}: {text}"
+    wanted = text.removeprefix(PYDANTIC_BOUND)
+    for theirs, ours in PYDANTIC_WORDS.items():
+        wanted = wanted.replace(theirs, ours)
+    return f"{origin.removeprefix(WRONG_OPTION)} has to be {wanted}."
+
+
 def _origin(wrong: typer.BadParameter) -> str:
     """Where the value was given, so that it is looked for there: on the command line, in the environment or in a file."""
     context, given = wrong.ctx, wrong.param
@@ -55,7 +74,7 @@ def _origin(wrong: typer.BadParameter) -> str:
         case "DEFAULT_MAP" if context is not None:
             return f"{context.params.get('config')}: '{given.name}'"
         case _:
-            return f"Invalid value for '{given.opts[0] if given.param_type_name == 'option' else given.name}'"
+            return f"{WRONG_OPTION}'{given.opts[0] if given.param_type_name == 'option' else given.name}'"
 
 
 def _report_other(failure: Exception) -> int:

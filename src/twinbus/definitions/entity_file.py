@@ -103,7 +103,9 @@ def read_document(file: Path, content: str) -> dict[str, Any]:
     try:
         text = file.read_text(encoding="utf-8-sig")
         document = json.loads(text) if is_json(file) else tomllib.loads(text)
-    except (OSError, ValueError, RecursionError) as fault:
+    except OSError as fault:
+        raise ArgumentError(f"{file} cannot be read: {fault.strerror or fault}.") from None
+    except (ValueError, RecursionError) as fault:
         raise ArgumentError(f"{file} cannot be read: {fault}.") from None
     if not isinstance(document, dict):
         raise ArgumentError(f"{file} has to hold an object with {content}.")

@@ -18,7 +18,8 @@ SESSION_ID_IS_NULL_TEXT = "The subscription requires message sessions and the me
 
 
 def max_delivery_count_text(delivery_count: int, limit: int) -> str:
-    return f"The message was delivered {delivery_count} times without being completed; the limit is {limit}."
+    often = "once" if delivery_count == 1 else f"{delivery_count} times"
+    return f"The message was delivered {often} without being completed; the limit is {limit}."
 
 
 def hop_count_text(limit: int) -> str:

@@ -131,10 +131,10 @@ def _read_checked(file: Path) -> str | None:
 
 def _read_key(file: Path) -> str:
     key = _read_checked(file)
-    if key is None:
+    if not key:
+        wrong = "the key is not the one that was written" if key is None else "it is empty"
         raise StoreDamaged(
-            f"{file} is damaged: the key is not the one that was written. Restore it, write the key alone into the file, "
-            f"or remove the file for a new key."
+            f"{file} is damaged: {wrong}. Restore it, write the key alone into the file, or remove the file for a new key."
         )
     return key
 
@@ -162,14 +162,15 @@ def witness_of(store_folder: Path) -> Path:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Durable and readable by the owner alone before the first byte is in it."""
+    """Durable and readable by the owner alone before the first byte is in it. Raises OSError, and then the old file is there."""
     draft = file.with_suffix(".new")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(descriptor, f"{text}\n".encode())
+    with os.fdopen(
+        descriptor, "wb"
+    ) as file_of_draft:  # writes all of it, or raises: a disk that is nearly full takes a part
+        file_of_draft.write(f"{text}\n".encode())
+        file_of_draft.flush()
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
     draft.rename(file)
     sync_folder(file.parent)

@@ -5,6 +5,7 @@ that serve one namespace have none of their own: the process that started them h
 came in by.
 """
 
+import logging
 import socket
 import ssl
 from collections.abc import Callable
@@ -17,7 +18,9 @@ from twinbus.model.descriptions import AuthorizationRule
 from twinbus.server.host_names import authority, names_of_listener, reachable_host
 from twinbus.server.server_settings import AMQPS_PORT, ServerSettings
 from twinbus.server.sockets import bind, port_of
-from twinbus.server.tls import development_certificate, server_context, tls_folder
+from twinbus.server.tls import development_certificate, problem_with, server_context, tls_folder
+
+log = logging.getLogger(__name__)
 
 
 class Door(IntEnum):
@@ -78,6 +81,8 @@ class TlsFiles:
 def tls_files(settings: ServerSettings, now: Millis) -> TlsFiles:
     """What connections with TLS use. Without a certificate one for development is made, once."""
     if settings.tls_certificate is not None and settings.tls_key is not None:
+        if (problem := problem_with(settings.tls_certificate, now)) is not None:
+            log.warning("certificate", extra={"fields": {"file": settings.tls_certificate, "problem": problem}})
         return TlsFiles(server_context(settings.tls_certificate, settings.tls_key), None)
     made = development_certificate(tls_folder(settings.data_folder), host_names(settings), now)
     return TlsFiles(server_context(made.certificate, made.key), made.authority)

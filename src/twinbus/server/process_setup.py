@@ -86,3 +86,5 @@ def configure_logs(log_format: LogFormat, level: LogLevel = LogLevel.INFO, node:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(node) if log_format is LogFormat.JSON else LogfmtFormatter(node))
     logging.basicConfig(level=level.name, handlers=[handler], force=True)
+    # It says under the name of errors that it starts and stops, which the namespace says better.
+    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLogger().level))

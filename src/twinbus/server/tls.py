@@ -38,9 +38,19 @@ log = logging.getLogger(__name__)
 
 LIFETIME = timedelta(days=397)
 RENEWAL_LEAD = timedelta(days=30)
+EXPIRY_LEAD = timedelta(days=14)  # enough to get another one
 # Clients' clocks are not exactly ours.
 CLOCK_SKEW = timedelta(hours=1)
 NAMES_ALWAYS = ("localhost", "127.0.0.1", "::1")
+
+
+def problem_with(certificate: Path, now: Millis) -> str | None:
+    """Why clients refuse a certificate that somebody gave us, or soon will: they say it to users and not to operators."""
+    try:
+        facts = read_certificate(certificate)
+    except (OSError, ValueError):
+        return None  # a certificate without names, which only clients judge
+    return facts.problem_at(datetime.fromtimestamp(now / 1000, UTC))
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -91,17 +101,35 @@ def development_certificate(folder: Path, names: Sequence[str], now: Millis) -> 
 @dataclass(frozen=True, slots=True)
 class CertificateFacts:
     names: list[str]
+    valid_from: datetime
     valid_until: datetime
+
+    def problem_at(self, now: datetime) -> str | None:
+        """What is wrong with it for a client, or soon will be."""
+        if now < self.valid_from:
+            return f"it is not valid before {self.valid_from:%Y-%m-%d %H:%M} UTC; check the clock of this machine"
+        if now >= self.valid_until:
+            return f"it expired on {self.valid_until:%Y-%m-%d %H:%M} UTC, and clients refuse it"
+        if now >= self.valid_until - EXPIRY_LEAD:
+            return f"it expires on {self.valid_until:%Y-%m-%d %H:%M} UTC"
+        return None
 
 
 def read_certificate(file: Path) -> CertificateFacts:
     """Raises OSError or ValueError if it is not there or not one."""
     try:
-        certificate = x509.load_pem_x509_certificate(file.read_bytes())
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return certificate_facts(file.read_bytes())
     except UNREADABLE as error:
         raise ValueError(f"{file} is damaged: {error}") from None
-    return CertificateFacts([str(name.value) for name in names], certificate.not_valid_after_utc)
+
+
+def certificate_facts(pem: bytes) -> CertificateFacts:
+    """Raises one of UNREADABLE."""
+    certificate = x509.load_pem_x509_certificate(pem)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return CertificateFacts(
+        [str(name.value) for name in names], certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    )
 
 
 def _is_usable(files: DevelopmentCertificate, names: Sequence[str], now: datetime) -> bool:

@@ -39,7 +39,7 @@ SYSTEM_FIELDS = {
     "sys.replytosessionid": "reply_to_session_id",
     "sys.contenttype": "content_type",
 }
-COLUMNS = ("name", "filter", "action", "created_at")
+COLUMNS = ("name", "filter", "action", "parameters", "created_at")
 
 
 @command(app, "create")
@@ -145,6 +145,7 @@ def _record(rule: Any) -> dict[str, Any]:
         "name": rule.name,
         "filter": _shown_filter(rule.filter),
         "action": rule.action.sql_expression if rule.action else None,
+        "parameters": _shown_parameters(rule.filter, rule.action),
         "created_at": rule.created_at_utc,
     }
 
@@ -155,3 +156,9 @@ def _shown_filter(chosen: Any) -> str:
     names = {field: shown for shown, field in SYSTEM_FIELDS.items()}
     pairs = {names[field]: getattr(chosen, field) for field in names if getattr(chosen, field)}
     return ", ".join(f"{name}={value}" for name, value in (pairs | dict(chosen.properties or {})).items())
+
+
+def _shown_parameters(*parts: Any) -> str | None:
+    """An expression with parameters alone does not say what it compares with."""
+    values = {name: value for part in parts for name, value in (getattr(part, "parameters", None) or {}).items()}
+    return ", ".join(f"{name} = {value!r}" for name, value in values.items()) or None

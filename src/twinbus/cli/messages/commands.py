@@ -125,7 +125,11 @@ def send(
     sent = 0
     bodies = _bodies(body, file, lines, count)
     try:
-        with call.client() as client, client.get_topic_sender(entity) as sender:
+        with (
+            _session_advice("Name one with --session."),
+            call.client() as client,
+            client.get_topic_sender(entity) as sender,
+        ):
             for content in bodies:
                 sender.send_messages(message(content))
                 sent += 1
@@ -239,8 +243,10 @@ def peek(
 
 
 @contextmanager
-def _session_advice() -> Iterator[None]:
-    """Name the option where the namespace says that a session is needed, or that there are none."""
+def _session_advice(
+    advice: str = f"Name one with --session, or take the next free one with --session {NEXT_SESSION}.",
+) -> Iterator[None]:
+    """Name the option where the namespace says that a session is needed."""
     from azure.servicebus.exceptions import ServiceBusError
 
     try:
@@ -248,10 +254,7 @@ def _session_advice() -> Iterator[None]:
     except ServiceBusError as failure:
         text = text_of_client_error(failure) or ""
         if NEEDS_SESSION.search(text):
-            raise CommandFailed(
-                f"The entity requires message sessions. Name one with --session, or take the next free one with "
-                f"--session {NEXT_SESSION}."
-            ) from None
+            raise CommandFailed(f"The entity requires message sessions. {advice}") from None
         raise
 
 

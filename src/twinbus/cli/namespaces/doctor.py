@@ -5,11 +5,13 @@ import os
 import platform
 import shutil
 import socket
+import ssl
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from urllib.error import HTTPError
@@ -18,7 +20,7 @@ from urllib.request import urlopen
 import typer
 
 from twinbus.cli.command import DATA_DEFAULT, DataOption, JsonOption
-from twinbus.cli.namespaces.running import all_running
+from twinbus.cli.namespaces.running import RunningNamespace, all_running, unreadable
 from twinbus.cli.namespaces.two_namespaces import SEATS
 from twinbus.cli.output import Output
 from twinbus.pipeline.java import JavaMissing, choose_java
@@ -129,6 +131,9 @@ def _is_free(port: int) -> bool:
 
 
 def _namespaces(data: Path) -> Iterator[Finding]:
+    for file in unreadable(data):
+        advice = f"start it again: twinbus serve {file.parent.name}"
+        yield Finding(f"namespace {file.parent.name}", False, f"{file} is damaged", advice)
     for running in all_running(data):
         name = f"namespace {running.name}"
         try:
@@ -153,6 +158,31 @@ def _namespaces(data: Path) -> Iterator[Finding]:
             advice = "" if is_good else "set synchronous_standby_names, or a lost server loses messages"
             where = f"{count} in {kept_in}" + (f", owned by {owners}" if owners else "")
             yield Finding(f"stores of {running.name}", is_good, where, advice)
+        yield from _certificate(running)
+
+
+def _certificate(running: RunningNamespace) -> Iterator[Finding]:
+    """What clients see, and refuse when it has expired."""
+    if running.tls_port is None:
+        return
+    from twinbus.server.tls import UNREADABLE, certificate_facts
+
+    check = f"certificate of {running.name}"
+    try:
+        shown = ssl.get_server_certificate((running.host, running.tls_port), timeout=HEALTH_TIMEOUT_S)
+        facts = certificate_facts(shown.encode())
+    except (OSError, *UNREADABLE) as fault:
+        yield Finding(check, False, f"cannot be read: {fault}", f"check port {running.tls_port}")
+        return
+    problem = facts.problem_at(datetime.now(UTC))
+    if problem is None:
+        yield Finding(check, True, f"valid until {facts.valid_until:%Y-%m-%d}")
+    elif running.tls_authority is not None:
+        yield Finding(check, False, problem, "start the namespace again, which makes a new one")
+    else:
+        yield Finding(
+            check, False, problem, "replace the files of --tls-cert and --tls-key and start the namespace again"
+        )
 
 
 def _pipeline() -> Iterator[Finding]:

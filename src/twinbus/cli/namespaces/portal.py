@@ -60,6 +60,8 @@ def portal(
     if tls and tls_cert is None:
         tls_cert, tls_key = _development_certificate(data, host, name or [])
     settings = PortalSettings(host, port, tuple(name or ()), tls_cert, tls_key, data, prices)
+    if tls_cert is not None and tls_key is not None:
+        _check_certificate(tls_cert, tls_key)
     authorities = () if ca_file is None else (ca_file,)
     given = [given_namespace(each, authorities) for each in connection_string or ()]
     opened = listen(settings) if listening is None else socket.socket(fileno=listening)
@@ -90,3 +92,13 @@ def _development_certificate(data: Path, host: str, names: list[str]) -> tuple[P
     own = [] if host in ("0.0.0.0", "::") else [host]
     files = development_certificate(data / TLS_FOLDER, [*own, socket.gethostname(), *names], SystemClock().now())
     return files.certificate, files.key
+
+
+def _check_certificate(certificate: Path, key: Path) -> None:
+    """Before an address is printed that no browser could open. Raises ArgumentError that names the file."""
+    from twinbus.clock import SystemClock
+    from twinbus.server.tls import problem_with, server_context
+
+    server_context(certificate, key)
+    if (problem := problem_with(certificate, SystemClock().now())) is not None:
+        print(f"twinbus: The certificate {certificate}: {problem}.", file=sys.stderr)

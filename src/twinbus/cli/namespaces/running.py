@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,10 @@ def announce(folder: Path, running: RunningNamespace) -> None:
 
 def withdraw(folder: Path) -> None:
     """Remove the file if this process wrote it."""
-    running = read_running(folder)
+    try:
+        running = read_running(folder)
+    except CommandFailed:
+        return  # somebody else wrote into it
     if running is not None and running.pid == os.getpid():
         (folder / FILE_NAME).unlink()
 
@@ -112,7 +116,9 @@ def _read_announced(folder: Path) -> RunningNamespace | None:
             f"The namespace in {folder} belongs to another user. Give its connection string with --connection-string."
         ) from None
     except (ValueError, TypeError):
-        raise CommandFailed(f"{folder / FILE_NAME} cannot be read. Remove it and start the namespace again.") from None
+        raise CommandFailed(
+            f"{folder / FILE_NAME} is damaged. Start the namespace again, which writes it anew."
+        ) from None
 
 
 def _is_alive(pid: int) -> bool:
@@ -135,10 +141,29 @@ def find_running(data: Path, name: str) -> RunningNamespace:
 
 
 def all_running(data: Path) -> list[RunningNamespace]:
-    """Those that this user can read."""
+    """Those that this user can read. A damaged file of one namespace says nothing about the others."""
+    found: list[RunningNamespace] = []
+    for folder in _announced_folders(data):
+        with suppress(CommandFailed):
+            running = read_running(folder)
+            found += [] if running is None else [running]
+    return found
+
+
+def unreadable(data: Path) -> list[Path]:
+    """Files that announce a namespace and are damaged."""
+    found: list[Path] = []
+    for folder in _announced_folders(data):
+        try:
+            read_running(folder)
+        except CommandFailed:
+            found.append(folder / FILE_NAME)
+    return found
+
+
+def _announced_folders(data: Path) -> list[Path]:
     found = data.iterdir() if data.is_dir() else ()
-    folders = sorted(path for path in found if os.access(path / FILE_NAME, os.R_OK))
-    return [running for folder in folders if (running := read_running(folder)) is not None]
+    return sorted(path for path in found if os.access(path / FILE_NAME, os.R_OK))
 
 
 def authority_of(data: Path, target: ConnectionString) -> Path | None:

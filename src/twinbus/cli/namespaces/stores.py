@@ -169,8 +169,9 @@ def _switch(call: Call, index: int | None, action: str, *, all_stores: bool) -> 
                 f"Messaging store {each} of '{namespace}' is not {action} yet, but {store['condition']}{fault}. "
                 "Look at it with 'twinbus store list'."
             )
-    which = f"All {count} messaging stores" if index is None else f"Messaging store {index}"
-    verb = "are" if index is None else "is"
+    which, verb = (f"All {count} messaging stores", "are") if index is None else (f"Messaging store {index}", "is")
+    if index is None and count == 1:
+        which, verb = "The only messaging store", "is"
     call.output.done(
         f"{which} of '{namespace}' {verb} switched {action}.", namespace=namespace, index=index, switched=action
     )

@@ -61,10 +61,12 @@ class StorePool:
             store.is_own = False
             store.condition = StoreCondition.FOREIGN
         self.superseded = asyncio.Event()
+        self._missed: set[int] = set()  # stores whose loss is in the log
 
     def _lost(self, index: int, error: StoreUnavailable) -> None:
         if self.stores[index].condition is not StoreCondition.FOREIGN:
             log.warning("store_lost", extra={"fields": {"store": index, "reason": str(error)}})
+            self._missed.add(index)
         elif self._was_open[index]:
             log.info("store_released", extra={"fields": {"store": index}})
         self._was_open[index] = False
@@ -79,7 +81,9 @@ class StorePool:
             self.superseded.set()
 
     def _returned(self, index: int) -> None:
-        log.debug("store_opened", extra={"fields": {"store": index}})
+        level = logging.INFO if index in self._missed else logging.DEBUG
+        log.log(level, "store_opened", extra={"fields": {"store": index}})
+        self._missed.discard(index)
         if set_aside := self.stores[index].set_aside:
             fields = {"store": index, "set_aside": len(set_aside), "first": set_aside[0]}
             log.error("store_damaged", extra={"fields": fields})

@@ -1,5 +1,6 @@
 """A folder as the medium of a store: the lock is a file lock, segments are files, the tables are SQLite."""
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -87,6 +88,10 @@ class FolderMedium:
             return None
         if is_damage(error):
             return StoreDamaged(f"the tables of {self._folder} are damaged: {error}. Restore the folder.")
+        if is_full(error):
+            return StoreUnavailable(
+                f"The disk of {self._folder} is full. Free some space; the store opens by itself then."
+            )
         return StoreUnavailable(f"store {self._folder} failed: {error}. Repair the disk and reopen the store.")
 
     def release(self) -> None:
@@ -150,6 +155,12 @@ def is_damage(error: Exception) -> bool:
         return "malformed" in str(error)
     # An error whose text quotes a damaged schema cannot be decoded.
     return isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError)
+
+
+def is_full(error: Exception) -> bool:
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def lock_folder(folder: Path) -> int:

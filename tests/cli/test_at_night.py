@@ -1,0 +1,143 @@
+"""What an operator meets when something has gone wrong names the file, the reason and what to do."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.cli.conftest import Commands, serve
+from tests.cli.test_advice import complaint
+from tests.cli.test_doctor import findings
+from twinbus.cli.app import run
+from twinbus.cli.failures import FAILED, WRONG_USE
+from twinbus.cli.namespaces.running import FILE_NAME
+
+
+def certificate_files(folder: Path, valid_for: timedelta) -> tuple[str, str]:
+    """A certificate and its key, for localhost, from last year on."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bus")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=365))
+        .not_valid_after(now + valid_for)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    files = folder / "certificate.pem", folder / "key.pem"
+    files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    files[1].write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return str(files[0]), str(files[1])
+
+
+@pytest.mark.parametrize(
+    ("valid_for", "is_good", "found"),
+    [
+        (timedelta(days=-1), False, "it expired on "),
+        (timedelta(days=3), False, "it expires on "),
+        (timedelta(days=90), True, "valid until "),
+    ],
+)
+def test_the_doctor_knows_when_clients_refuse_the_certificate(
+    valid_for: timedelta, is_good: bool, found: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certificate, key = certificate_files(tmp_path, valid_for)
+    options = ["--tls-cert", certificate, "--tls-key", key, "--tls-port", "0"]
+    with serve(tmp_path / "data", "shop", *options):
+        finding = findings(capsys, tmp_path / "data")["certificate of shop"]
+    assert finding["is_good"] is is_good
+    assert str(finding["found"]).startswith(found)
+    assert is_good or "--tls-cert" in str(finding["advice"])
+
+
+def test_a_portal_without_its_certificate_names_the_file_before_any_address(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certificate, _ = certificate_files(tmp_path, timedelta(days=90))
+    missing = str(tmp_path / "nowhere.pem")
+    assert run(["portal", "--port", "0", "--tls-cert", certificate, "--tls-key", missing]) == WRONG_USE
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == f"twinbus: The TLS file {missing} does not exist.\n"
+
+
+def test_a_damaged_announcement_of_one_namespace_is_not_in_the_way_of_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serve(tmp_path, "primary") as served:
+        (tmp_path / "broken").mkdir()
+        (tmp_path / "broken" / FILE_NAME).write_text("{")
+        commands = Commands(served, capsys)
+        commands.text("queue", "list")
+        commands.text("queue", "list", "--namespace", "broken", code=FAILED)
+        assert f"{tmp_path / 'broken' / FILE_NAME} is damaged. Start the namespace again" in commands.errors
+        found = findings(capsys, tmp_path)
+        assert found["namespace primary"]["is_good"]
+        assert found["namespace broken"]["advice"] == "start it again: twinbus serve broken"
+
+
+def test_what_a_damaged_announcement_hides_is_said_when_the_namespace_starts(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / FILE_NAME).write_text("{")
+    (tmp_path / "shop" / "key").touch()
+    said = complaint("serve", "shop", "--data", str(tmp_path), "--amqp-port", "0", "--http-port", "0")
+    assert said.startswith(f"twinbus: {tmp_path / 'shop' / 'key'} is damaged: it is empty. Restore it, ")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("TWINBUS_AMQP_PORT", "99999", "The variable TWINBUS_AMQP_PORT has to be at most 65535."),
+        ("TWINBUS_STORES", "0", "The variable TWINBUS_STORES has to be at least 1."),
+        ("TWINBUS_STORES", "many", "The variable TWINBUS_STORES has to be a whole number."),
+        ("TWINBUS_TLS", "maybe", "The variable TWINBUS_TLS has to be true or false."),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_it_has_to_be(
+    variable: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert run(["serve", "shop"]) == WRONG_USE
+    assert capsys.readouterr().err == f"twinbus: {said}\n"
+
+
+def test_a_wrong_option_and_a_wrong_line_of_a_file_are_named_with_what_they_have_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["serve", "shop", "--stores", "0"]) == WRONG_USE
+    assert capsys.readouterr().err == "twinbus: '--stores' has to be at least 1.\n"
+    file = tmp_path / "twinbus.toml"
+    file.write_text("amqp_port = 99999\n")
+    assert run(["serve", "shop", "--config", str(file)]) == WRONG_USE
+    assert capsys.readouterr().err == f"twinbus: {file}: 'amqp_port' has to be at most 65535.\n"
+
+
+def test_a_file_of_entities_that_is_missing_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["serve", "shop", "--entities", "nowhere.toml"]) == WRONG_USE
+    assert capsys.readouterr().err == "twinbus: nowhere.toml cannot be read: No such file or directory.\n"
+
+
+def test_send_names_the_option_for_sessions_too(commands: Commands) -> None:
+    commands.text("queue", "create", "night-sessions", "--sessions")
+    commands.text("send", "night-sessions", "x", code=FAILED)
+    assert commands.errors == "twinbus: The entity requires message sessions. Name one with --session.\n"
+
+
+def test_a_rule_shows_what_its_parameters_are(commands: Commands, tmp_path: Path) -> None:
+    file = tmp_path / "entities.toml"
+    file.write_text(
+        '[[topic]]\nname = "night"\n[[topic.subscription]]\nname = "audit"\n[[topic.subscription.rule]]\nname = "red"\n'
+        'sql = "colour = @colour"\nparameters = { "@colour" = "red" }\n'
+    )
+    commands.text("namespace", "import", str(file))
+    assert commands.json("rule", "show", "night", "audit", "red")["parameters"] == "@colour = 'red'"
