@@ -312,7 +312,7 @@ REHEARSALS = {
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_the_rehearsals_of_the_page(walk: Walk) -> None:
     walk.page("docs/how-to/rehearse.md", files={"faults.toml": "duration = 60"}, leaving=REHEARSALS)
     walk.run("twinbus rehearse --report report.html")
