@@ -25,6 +25,8 @@ from twinbus.errors import ArgumentError, EntityDisabled, FragmentUnavailable, M
 from twinbus.model.content import unpack
 from twinbus.model.descriptions import EntityStatus, QueueDescription
 from twinbus.model.wire_names import SEQUENCE_BITS
+from twinbus.store.messaging_store import MessagingStore
+from twinbus.store.reads import ReadNumbers, Rows
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation
 
@@ -338,3 +340,32 @@ def test_a_range_of_numbers_ends_with_its_last_one(sim: Simulation, queue: Queue
     sim.settle(queue.main, held, Defer())
     assert changed(sim, queue, Undefer([(numbers[1], numbers[2])])) == numbers[1:3]
     assert changed(sim, queue, Undefer([(numbers[0], numbers[3])])) == [numbers[0], numbers[3]]
+
+
+def test_named_messages_are_read_in_pieces_that_memory_can_hold(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = sim.queue(QueueDescription("large"))
+    content_size = len(make_message("m0", body=b"x" * 1_000).content)
+    monkeypatch.setattr(bulk, "STEP_BYTES_MAX", 3 * content_size)
+    monkeypatch.setattr(bulk, "STEP_COUNT_MAX", 5)
+    for number in range(10):
+        assert sim.send(queue, make_message(f"m{number}", body=b"x" * 1_000)).good == {0}
+    claimed = claim(sim, queue, 10)
+    assert len(claimed) == 10
+    asked = list[ReadNumbers]()
+    run = ReadNumbers.run
+
+    def noted(read: ReadNumbers, store: MessagingStore) -> Rows:
+        asked.append(read)
+        return run(read, store)
+
+    monkeypatch.setattr(ReadNumbers, "run", noted)
+    # With numbers of messages that are not there before, between and behind them.
+    gone = changed(sim, queue, DeleteDeferred([(claimed[4], claimed[4])]))
+    assert gone == [claimed[4]]
+    ranges = [(claimed[0], claimed[-1] + 20)]
+    assert changed(sim, queue, DeleteDeferred(ranges)) == [number for number in claimed if number != claimed[4]]
+    assert {read.bytes_max for read in asked} == {3 * content_size}
+    assert max(len(read.numbers) for read in asked) == 5
+    assert queue.main.counts().deferred == 0

@@ -63,13 +63,14 @@ class Reach:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self._called = set()
         clear_caches()
-        started = time.perf_counter()
+        # Not by the clock: on a machine that is busy with other things every test would seem too slow to be tried.
+        started = time.process_time()
         threading.settrace(self._trace)
         sys.settrace(self._trace)
         yield
         sys.settrace(None)
         threading.settrace(None)
-        self._tests[item.nodeid] = (time.perf_counter() - started, self._functions() | imports(item.path))
+        self._tests[item.nodeid] = (time.process_time() - started, self._functions() | imports(item.path))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not report.passed:

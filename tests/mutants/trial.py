@@ -32,7 +32,7 @@ NEAREST = {"store": ("store", "contract")}
 COPIED = ("src", "tests", "bench", "docs", "examples", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
 IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", "node_modules")
 
-REACH_TIMEOUT_S = 1_800
+REACH_TIMEOUT_S = 5_400
 START_TIMEOUT_S = 60
 NICENESS = 10
 """Nobody waits for it: whatever else the machine does comes first."""

@@ -152,7 +152,7 @@ def test_a_key_that_is_empty_is_damage_with_its_file(tmp_path: Path, text: str) 
 WRITE_WITH_LITTLE_ROOM = """
 import resource, signal, sys
 from pathlib import Path
-from twinbus.server.data_folder import write_private
+from twinbus.store.folder.private_file import write_private
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
 try:

@@ -1,6 +1,8 @@
 """Tables whose structure is damaged: with the loss accepted, every row that can still be read is served, and nothing else."""
 
+import itertools
 import random
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -134,3 +136,47 @@ def test_whatever_pages_are_damaged_what_is_served_is_what_was_written(
         return
     rows = read(folder)
     measured("salvaged tables", {"files": 1, "rows served": len(rows), "rows lost": COUNT + 300 - len(rows)})
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("sidecars", [(), ("-shm", "-wal")], ids=["closed", "with a log"])
+def test_a_process_that_ends_while_tables_are_salvaged_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sidecars: tuple[str, ...]
+) -> None:
+    damaged, expected = tmp_path / "damaged", tmp_path / "expected"
+    filled(damaged)
+    pages = leaf_pages(damaged, "messages")
+    overwrite(damaged, pages[len(pages) // 2], b"\xff" * PAGE_BYTES)
+    shutil.copytree(damaged, expected)
+    go_on_without(expected)
+    wanted = read(expected)
+    assert wanted
+    rename, moves_left = Path.rename, 0
+
+    def crashing(path: Path, target: Path) -> Path:
+        nonlocal moves_left
+        if not moves_left:
+            raise Crash
+        moves_left -= 1
+        return rename(path, target)
+
+    for moves in itertools.count():
+        folder = tmp_path / str(moves)
+        shutil.copytree(damaged, folder)
+        for sidecar in sidecars:
+            (folder / f"{FILE_NAME}{sidecar}").touch()
+        moves_left = moves
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "rename", crashing)
+            try:
+                go_on_without(folder)
+                break
+            except Crash:
+                pass
+        go_on_without(folder)
+        assert read(folder) == wanted
+        assert not [path.name for path in folder.iterdir() if path.name.startswith("salvag")]
+    assert moves >= 3

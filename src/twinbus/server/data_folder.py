@@ -24,6 +24,7 @@ from twinbus.management.access_control import ROOT_RULE_NAME
 from twinbus.model.descriptions import AuthorizationRule, Right
 from twinbus.store.folder.identity import announce_new
 from twinbus.store.folder.journal import FOLDER_MODE, make_folder, sync_folder
+from twinbus.store.folder.private_file import write_private
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.store_limits import StoreLimits
 
@@ -83,7 +84,7 @@ class DataFolder:
         return AuthorizationRule(ROOT_RULE_NAME, key, "", frozenset(Right))
 
     def keep_root_key(self, key: str) -> None:
-        write_private(self.path / "key", f"{key}\n{_checksum(key)}")
+        write_private(self.path / "key", f"{key}\n{_checksum(key)}\n")
 
     def store_paths(self, wanted_count: int) -> list[Path]:
         file, stores = self.path / STORE_COUNT_FILE, self.path / "stores"
@@ -91,7 +92,7 @@ class DataFolder:
             stores.mkdir(FOLDER_MODE, exist_ok=True)
             for index in range(wanted_count):
                 announce_new(witness_of(stores / f"{index:02}"))
-            write_private(file, f"{wanted_count}\n{_checksum(str(wanted_count))}")
+            write_private(file, f"{wanted_count}\n{_checksum(str(wanted_count))}\n")
         paths = known_store_paths(self.path)
         count = len(paths)
         if count != wanted_count:
@@ -109,7 +110,7 @@ class DataFolder:
 
     def set_copy_mark(self, text: str | None) -> None:
         if text is not None:
-            write_private(self.copy_mark_file, text)
+            write_private(self.copy_mark_file, f"{text}\n")
         else:
             self.copy_mark_file.unlink(missing_ok=True)
             sync_folder(self.path)
@@ -159,18 +160,3 @@ def open_store(folder: Path, limits: StoreLimits | None = None) -> FolderStore:
 def witness_of(store_folder: Path) -> Path:
     """Beside the folder of all stores, which may be a volume of its own."""
     return store_folder.parent.with_name(WITNESS_FOLDER) / store_folder.name
-
-
-def write_private(file: Path, text: str) -> None:
-    """Durable and readable by the owner alone before the first byte is in it. Raises OSError, and then the old file is there."""
-    draft = file.with_suffix(".new")
-    draft.unlink(missing_ok=True)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(
-        descriptor, "wb"
-    ) as file_of_draft:  # writes all of it, or raises: a disk that is nearly full takes a part
-        file_of_draft.write(f"{text}\n".encode())
-        file_of_draft.flush()
-        os.fsync(descriptor)
-    draft.rename(file)
-    sync_folder(file.parent)

@@ -26,7 +26,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
-from twinbus.server.data_folder import write_private
+from twinbus.store.folder.private_file import write_private
 
 UNREADABLE = (
     *(ValueError, UnsupportedAlgorithm, x509.ExtensionNotFound, x509.DuplicateExtension, x509.InvalidVersion),
@@ -155,7 +155,7 @@ def _create(files: DevelopmentCertificate, names: Sequence[str], now: datetime) 
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority = _authority(authority_key, now)
     certificate = _certificate(key, authority, authority_key, names, now)
-    write_private(files.key, _private_pem(key))
+    write_private(files.key, f"{_private_pem(key)}\n")
     _write(files.certificate, certificate)
     _write(files.authority, authority)
 

@@ -7,7 +7,8 @@ a message session that somebody holds, or being changed is left alone. An unavai
 a command that changed nothing fails for it, since the caller has to learn what was done.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -173,9 +174,13 @@ class _Change:
             yield from self._change(fragment, rows, now)
 
     def read(self, fragment: Fragment, numbers: Numbers) -> Steps[None]:
-        """Rows of a fragment by their numbers. Those that are not there count as done."""
-        for some in _slices(numbers, STEP_COUNT_MAX):
-            rows, now = yield from read_timed(fragment, ReadNumbers(fragment.key, some))
+        """Rows of a fragment by their numbers, in order. Those that are not there count as done."""
+        done = 0
+        while done < len(numbers):
+            some = numbers[done : done + STEP_COUNT_MAX]
+            rows, now = yield from read_timed(fragment, ReadNumbers(fragment.key, some, STEP_BYTES_MAX))
+            # Large ones come in several answers; behind the last one nothing is there.
+            done = bisect_right(numbers, rows[-1].sequence_number) if rows else done + len(some)
             yield from self._change(fragment, rows, now)
 
     def _room(self) -> int:
@@ -203,8 +208,3 @@ class _Change:
             and self.is_wanted(row)
             and not (sessions is not None and sessions.is_held(row, now))
         ]
-
-
-def _slices(numbers: Numbers, count_max: int) -> Iterator[Numbers]:
-    for start in range(0, len(numbers), count_max):
-        yield numbers[start : start + count_max]

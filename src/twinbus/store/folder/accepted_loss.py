@@ -3,6 +3,9 @@
 What can be used stays: tables that pass their check, or the rows of others that can still be read (`salvage`), and of the
 journal every batch up to the first that is damaged or missing. Files that go, and those that are cut, are in `set-aside-N` as
 they were found.
+
+Salvaged tables are made in a folder of their own, which gets its name when they are whole. From then on they are what the store goes
+on with, also if the process ends before they are in place: the next one finds the damaged tables, or none, and takes them.
 """
 
 import logging
@@ -20,6 +23,7 @@ from twinbus.store.layers.recovery import FIRST_SEQUENCE
 
 KEPT_NAMES = ("lock", "identity")
 SET_ASIDE_NAME = "set-aside"
+SALVAGING_NAME = "salvaging"
 SALVAGED_NAME = "salvaged"
 CACHE_BYTES = 1 << 20
 
@@ -31,6 +35,7 @@ def go_on_without(folder: Path) -> None:
     position = _usable_position(folder)
     if position is None:
         position = _salvaged_position(folder)
+    shutil.rmtree(folder / SALVAGED_NAME, ignore_errors=True)
     if position is None:
         for path in sorted(folder.iterdir()):
             if path.is_file() and path.name not in KEPT_NAMES:
@@ -67,25 +72,36 @@ def _usable_position(folder: Path) -> int | None:
 
 def _salvaged_position(folder: Path) -> int | None:
     """Tables with what can still be read take the place of those that cannot be used; None if there is nothing to start from."""
-    if not (folder / FILE_NAME).exists():
+    salvaged = folder / SALVAGED_NAME / FILE_NAME
+    if not salvaged.exists() and not _salvage(folder):
         return None
-    fresh = folder / SALVAGED_NAME
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(FOLDER_MODE)
-    try:
-        salvage(folder, fresh)
-        for path in sorted(folder.glob(f"{FILE_NAME}*")):
-            _put_aside(path)
-        # Durable in the folder before anything else is changed: without it the next start finds no tables, and salvages nothing.
-        (fresh / FILE_NAME).rename(folder / FILE_NAME)
-        sync_folder(folder)
-    except StoreDamaged as error:
-        log.error("tables_not_salvaged", extra={"fields": {"file": str(folder / FILE_NAME), "reason": str(error)}})
-        return None
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+    # The first one that goes is the file of the tables itself: with others missing it would be an older state of them.
+    for path in sorted(folder.glob(f"{FILE_NAME}*")):
+        _put_aside(path)
+    salvaged.rename(folder / FILE_NAME)
+    sync_folder(folder)
     log.error("tables_salvaged", extra={"fields": {"file": str(folder / FILE_NAME)}})
     return _usable_position(folder)
+
+
+def _salvage(folder: Path) -> bool:
+    """Whether there are salvaged tables now, whole and durable."""
+    if not (folder / FILE_NAME).exists():
+        return False
+    draft = folder / SALVAGING_NAME
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(FOLDER_MODE)
+    try:
+        salvage(folder, draft)
+    except StoreDamaged as error:
+        log.error("tables_not_salvaged", extra={"fields": {"file": str(folder / FILE_NAME), "reason": str(error)}})
+        shutil.rmtree(draft, ignore_errors=True)
+        return False
+    sync_folder(draft)
+    shutil.rmtree(folder / SALVAGED_NAME, ignore_errors=True)
+    draft.rename(folder / SALVAGED_NAME)
+    sync_folder(folder)
+    return True
 
 
 def _cut_journal(folder: Path, position: int) -> None:

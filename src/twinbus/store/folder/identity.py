@@ -13,7 +13,8 @@ import os
 from pathlib import Path
 
 from twinbus.errors import StoreGone
-from twinbus.store.folder.journal import make_folder, sync_folder
+from twinbus.store.folder.journal import make_folder
+from twinbus.store.folder.private_file import write_private
 from twinbus.store.folder.tables import FILE_NAME
 
 IDENTITY_NAME = "identity"
@@ -58,11 +59,11 @@ class StoreIdentity:
         """The store is open and whole: from now on it must be found here. Durable before anything is committed."""
         if self._own is None:
             self._own = os.urandom(IDENTITY_BYTES).hex()
-            _write(self._folder / IDENTITY_NAME, self._own)
+            write_private(self._folder / IDENTITY_NAME, f"{self._own}\n")
         if self._witness is not None:
             if self._known != self._own:
                 make_folder(self._witness.parent)
-                _write(self._witness, self._own)
+                write_private(self._witness, f"{self._own}\n")
                 self._known = self._own
             accepted_mark(self._witness).unlink(missing_ok=True)
 
@@ -71,13 +72,13 @@ def announce_new(witness: Path) -> None:
     """A store that will be created: an empty folder is no loss yet."""
     make_folder(witness.parent)
     if not witness.exists():
-        _write(witness, NEW)
+        write_private(witness, f"{NEW}\n")
 
 
 def accept_loss(witness: Path) -> None:
     """The next opening goes on with what is whole, and sets everything else aside."""
     make_folder(witness.parent)
-    _write(accepted_mark(witness), "")
+    write_private(accepted_mark(witness), "\n")
 
 
 def accepted_mark(witness: Path) -> Path:
@@ -89,16 +90,3 @@ def _read(file: Path) -> str | None:
         return file.read_bytes().decode("ascii", "replace").strip()
     except (FileNotFoundError, NotADirectoryError):
         return None
-
-
-def _write(file: Path, text: str) -> None:
-    draft = file.with_name(file.name + ".draft")
-    draft.unlink(missing_ok=True)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(descriptor, f"{text}\n".encode())
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    draft.rename(file)
-    sync_folder(file.parent)
