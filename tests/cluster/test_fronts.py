@@ -1,6 +1,6 @@
 """What fronts and parts owe each other, one rule at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from gc import collect
 from itertools import count
 from typing import Any
@@ -8,10 +8,13 @@ from weakref import ref
 
 import pytest
 
-from twinbus.broker.commands import Command, DeleteDeferred, Undefer
+from twinbus.broker.commands import Claim, Command, DeleteDeferred, Undefer
 from twinbus.broker.outcomes import COMPLETE
 from twinbus.clock import Millis
-from twinbus.errors import FragmentUnavailable
+from twinbus.cluster.front_source import FrontSource
+from twinbus.cluster.front_target import FrontQueue
+from twinbus.cluster.talk import Topic
+from twinbus.errors import FragmentUnavailable, InternalError
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.partition_key import candidates
 from twinbus.model.wire_names import SEQUENCE_BITS
@@ -125,3 +128,40 @@ def test_a_command_that_changed_nothing_fails_for_a_node_that_cannot_be_reached(
     assert sim.ask(queue.main, command).value == []
     sim.cut(0)
     assert isinstance(sim.ask(queue.main, command).error, FragmentUnavailable)
+
+
+def test_what_was_claimed_before_a_node_failed_is_told(sim: ClusterSimulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or nobody would know that these messages are set aside."""
+    queue = sim.queue(PARTITIONED)
+    sim.send(queue, *[make_message(str(number), partition_key=keys_at(sim, number % 2)[0]) for number in range(20)])
+    asked: list[int] = []
+    front = sim.nodes[0].fronts.find(PARTITIONED.name)
+    assert isinstance(front, FrontQueue)
+
+    def fail(node: int, command: Command[list[int]], now: Millis, reply: Callable[[object], None]) -> None:
+        asked.append(node)
+        if len(asked) == 2:
+            reply(InternalError("broken"))
+        else:
+            FrontSource.ask_node(front.main, node, command, now, reply)
+
+    monkeypatch.setattr(front.main, "ask_node", fail)
+    assert len(sim.ask(queue.main, Claim(20)).value) == 10
+    assert len(asked) == 2
+
+
+def test_a_recall_that_fails_can_be_repeated(sim: ClusterSimulation) -> None:
+    """Or the credit that lies at the part would be of no use to anybody for as long as the receiver lives."""
+    peer, given_back = sim.nodes[0].fronts.peers[1], list[int]()
+    whole = sim.nodes[1].topics.asks[Topic.RECALL]
+
+    def fail(*_: object) -> None:
+        raise InternalError("broken")
+
+    sim.nodes[1].topics.asks[Topic.RECALL] = fail
+    peer.recall(1, given_back.append, waits=False)
+    sim.carry()
+    sim.nodes[1].topics.asks[Topic.RECALL] = whole
+    peer.recall(1, given_back.append, waits=False)
+    sim.cut(0)
+    assert given_back == [0]

@@ -4,6 +4,8 @@ from random import Random
 
 import pytest
 
+from tests.cluster import stepped_turmoil
+from tests.measured import Measured
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.outcomes import COMPLETE, RELEASE
 from twinbus.errors import FragmentUnavailable
@@ -163,7 +165,24 @@ def test_nothing_acknowledged_is_lost_while_lines_break_and_stores_fail(nodes: i
     rehearse(seed, STEPS)
 
 
+@pytest.mark.parametrize("requires_session", [False, True], ids=["keys", "sessions"])
+@pytest.mark.parametrize("seed", range(6))
+def test_promises_hold_while_lines_bring_things_late_and_nodes_are_killed(
+    nodes: int, seed: int, requires_session: bool
+) -> None:
+    stepped_turmoil.rehearse(seed, 4 * STEPS, requires_session=requires_session)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1_000, 1_050))
 def test_nothing_is_lost_over_many_steps(nodes: int, seed: int) -> None:
     rehearse(seed, 10_000)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("requires_session", [False, True], ids=["keys", "sessions"])
+@pytest.mark.parametrize("seed", range(2_000, 2_050))
+def test_promises_hold_over_many_late_steps(nodes: int, seed: int, requires_session: bool, measured: Measured) -> None:
+    """A million steps in all."""
+    turmoil = stepped_turmoil.rehearse(seed, 5_000, requires_session=requires_session)
+    measured("steps over several nodes", {"steps": 5_000, "nodes killed": turmoil.kill_count})

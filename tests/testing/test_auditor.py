@@ -117,6 +117,24 @@ def test_a_message_with_a_key_is_there_once_whatever_was_lost() -> None:
         auditor.check_rest(["a", "a"])
 
 
+def test_nothing_is_held_at_two_nodes() -> None:
+    auditor = Auditor()
+    auditor.held({0: {b"a"}, 1: {b"b"}})
+    auditor.held({0: {b"b"}, 1: {b"a"}})  # at another moment
+    with pytest.raises(AssertionError, match="is held at 0 and 2"):
+        auditor.held({0: {b"a", "session"}, 2: {"session"}})
+
+
+def test_no_store_takes_a_commit_of_who_has_lost_it() -> None:
+    auditor = Auditor()
+    auditor.wrote(3, 0)
+    auditor.fenced(3, 1)
+    auditor.wrote(3, 1)
+    auditor.wrote(4, 0)
+    with pytest.raises(AssertionError, match="store 3 took a commit of epoch 0 in epoch 1"):
+        auditor.wrote(3, 0)
+
+
 def test_only_what_is_pinned_may_be_refused_while_a_fragment_has_room() -> None:
     auditor = Auditor()
     auditor.sent("pinned", None, is_pinned=True)

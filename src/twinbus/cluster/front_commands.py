@@ -172,7 +172,8 @@ def _one_after_the_other(front: AskedFront, command: Any, now: Millis, reply: Re
         if isinstance(result, FragmentUnavailable):
             lost.append(result)
         elif isinstance(result, MessagingError):
-            reply(result)
+            # What was changed at nodes before has to be known; whoever asks for the rest gets the error.
+            reply(done or result)
             return
         else:
             done.extend(result)

@@ -5,7 +5,7 @@ a message session is about is decided at the one node that has its fragment, by 
 broken is a store that is lost.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSet, Sequence
 from typing import Any, TypeVar
 
 from twinbus.broker.commands import Command
@@ -35,14 +35,24 @@ T = TypeVar("T")
 
 
 class FrontSource:
-    """`local`: the same sub-queue at this node, with the fragments that this node serves, if any."""
+    """`local`: the same sub-queue at this node, with the fragments that this node serves, if any. `received_from`: those that
+    have to be ticked, because there are receivers."""
 
-    def __init__(self, local: MessageQueue, owners: Owners, peers: Peers, part: PartServer, clock: Clock) -> None:
+    def __init__(
+        self,
+        local: MessageQueue,
+        owners: Owners,
+        peers: Peers,
+        part: PartServer,
+        clock: Clock,
+        received_from: MutableSet["FrontSource"],
+    ) -> None:
         self.local = local
         self.ownership = Ownership(peers.node, owners, local.fragments)
         self.peers = peers
         self._part = part
         self._clock = clock
+        self._received_from = received_from
         self._receivers: dict[Consumer, FrontReceiver] = {}
         self._holds: dict[str, Hold] = {}
         self._waiters: set[_SessionWaiter] = set()
@@ -97,6 +107,7 @@ class FrontSource:
         else:
             front.shares = [self._share_at(node, front) for node in self.ownership.nodes]
         self._receivers[receiver] = front
+        self._received_from.add(self)
         try:
             front.attach(now)
         except MessagingError:

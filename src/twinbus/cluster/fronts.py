@@ -27,6 +27,9 @@ from twinbus.errors import MessagingError
 TICK_EVERY: Millis = 100
 """When a drain that waits for a store is answered, and parts that were lost are looked for again."""
 
+SWEEP_EVERY: Millis = 1_000
+"""When what was deleted is forgotten. There may be ten thousand entities, and receivers of a few."""
+
 _LOST = QueueCounts(0, 0, 0, 0, is_limited=True, is_unknown=True)
 _NOTHING_KNOWN = Holdings(_LOST, _LOST, _LOST, _LOST, 0)
 
@@ -63,6 +66,8 @@ class Fronts:
         self.peers.when_opened.append(self._look_again)
         self._fronts: dict[int, FrontQueue | FrontTopic | FrontSubscription] = {}  # by id of the entity
         self._sources: WeakSet[FrontSource] = WeakSet()
+        self._received_from: WeakSet[FrontSource] = WeakSet()
+        self._swept_at: Millis = 0
         entities.forward_through(self.find)
 
     # Finding
@@ -99,7 +104,7 @@ class Fronts:
         return FrontTransaction(self._owners, self.peers, self.part)
 
     def _source(self, queue: MessageQueue) -> FrontSource:
-        source = FrontSource(queue, self._owners, self.peers, self.part, self._clock)
+        source = FrontSource(queue, self._owners, self.peers, self.part, self._clock, self._received_from)
         self._sources.add(source)
         return source
 
@@ -151,12 +156,16 @@ class Fronts:
     def tick(self, now: Millis) -> Millis:
         """Returns when to call again."""
         self.part.tick(now)
-        for gone in [number for number in self._fronts if self._entities.with_id(number) is None]:
-            del self._fronts[gone]
+        if not 0 <= now - self._swept_at < SWEEP_EVERY:
+            self._swept_at = now
+            for gone in [number for number in self._fronts if self._entities.with_id(number) is None]:
+                del self._fronts[gone]
         self._look_again(now)
         return now + TICK_EVERY
 
     def _look_again(self, now: Millis) -> None:
-        for source in list(self._sources):
-            if not source.is_quiet:
+        for source in list(self._received_from):
+            if source.is_quiet:
+                self._received_from.discard(source)
+            else:
                 source.tick(now)

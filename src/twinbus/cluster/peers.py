@@ -182,10 +182,13 @@ class Peer:
         self._tell(Topic.DEMAND, DEMAND.pack(number, demand))
 
     def recall(self, number: int, reply: Callable[[int], None], *, waits: bool) -> None:
+        line = self.line
+
         def answered(answer: bytes | MessagingError) -> None:
-            # After an error the part is lost, and with it all of its demand.
             if not isinstance(answer, MessagingError):
                 reply(unpack(COUNTED, answer)[0])
+            elif self.line is line and self.is_open:
+                reply(0)  # it could not say; without a line the part is lost, and with it all of its demand
 
         self._ask(Topic.RECALL, RECALL.pack(number, waits), answered)
 

@@ -12,6 +12,7 @@ It records what was accepted, delivered and settled, and reports what must never
 * A transaction happens in part: a message that it sends is there, in whatever entity, and another one is not, or what it
   completes is still there.
 * A deletion in one message session takes a message of another one.
+* Over several nodes: a message or a message session is locked at two of them, or a store takes a commit of a node that has lost it.
 * Between two paired namespaces: an accepted message is neither delivered nor waiting nor dead-lettered.
 
 A message whose send or settlement failed may or may not be there: the store may have done it without reporting it. So the
@@ -19,7 +20,7 @@ auditor holds against the broker only what is certain.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -85,6 +86,8 @@ class Auditor:
     """Message ids of each session in the order they were sent."""
     detects_duplicates: bool = False
     bundles: list[_Bundle] = field(default_factory=list)
+    epochs: dict[int, int] = field(default_factory=dict)
+    """Of stores that have had another owner."""
     limits_copies: bool = False
     """Every message is sent once, to one entity that does not get it by forwarding."""
 
@@ -205,6 +208,23 @@ class Auditor:
             if record.is_pinned or self.detects_duplicates:
                 assert count == 1, f"{name} is there {count} times"
                 assert record.fate is not Fate.COMPLETED, f"{name} was completed and is still there"
+
+    def held(self, by_owner: Mapping[int, Collection[Hashable]]) -> None:
+        """What is locked at each node at this moment: lock tokens, message sessions."""
+        owners: dict[Hashable, int] = {}
+        for owner, held in by_owner.items():
+            for each in held:
+                assert owners.setdefault(each, owner) == owner, f"{each!r} is held at {owners[each]} and {owner}"
+
+    def fenced(self, store: int, epoch: int) -> None:
+        """From now on the store has another owner."""
+        assert epoch > self.epochs.get(store, 0)
+        self.epochs[store] = epoch
+
+    def wrote(self, store: int, epoch: int) -> None:
+        """The store took a commit of its owner in this epoch."""
+        now = self.epochs.get(store, 0)
+        assert epoch == now, f"store {store} took a commit of epoch {epoch} in epoch {now}"
 
     def answer_lost(self, message_id: str) -> None:
         """A store failed while it did something with this message, and may have done it: a repeat is allowed."""

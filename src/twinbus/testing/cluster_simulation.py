@@ -42,6 +42,16 @@ class _CarryingPort(SteppedPort):
     def __init__(self, store: MessagingStore, carry: Callable[[], int]) -> None:
         super().__init__(store)
         self._carry = carry
+        self.wrote: Callable[[], None] = _nothing
+        """Called when the store has taken a commit, answered or not."""
+
+    def _serve(self, works: list[Any]) -> object:
+        before = self.commit_count
+        try:
+            return super()._serve(works)
+        finally:
+            if self.commit_count > before:
+                self.wrote()
 
     def step(self, joined_max: int = 64) -> bool:
         has_worked = super().step(joined_max)
@@ -74,8 +84,36 @@ class Node:
         )
 
 
+class Link(NamedTuple):
+    """A line between two nodes, with both of its ends."""
+
+    one: Line
+    other: Line
+    nodes: tuple[int, int]
+
+    @property
+    def is_broken(self) -> bool:
+        return self.one.is_broken or self.other.is_broken
+
+    def step(self, now: Millis, *, is_back: bool) -> bool:
+        """Bring what there is in one direction; whether that is anything."""
+        source, target = (self.other, self.one) if is_back else (self.one, self.other)
+        data = b"".join(source.take_output())
+        if data:
+            target.receive(data, now)
+        return bool(data)
+
+    def cut(self, now: Millis) -> None:
+        for end in (self.one, self.other):
+            end.end("cut", now)
+
+
 class ClusterSimulation(Simulation):
     nodes: list[Node]
+    has_stepped_lines = False
+    """Lines bring nothing by themselves: a test steps them."""
+    links: list["Link"] = []  # noqa: RUF012, for ports that are made before
+    _is_carrying = False  # what comes may ask for more
 
     def _start(self, former: Any) -> None:
         self.seed = self._seed
@@ -84,7 +122,7 @@ class ClusterSimulation(Simulation):
         count = Simulation.node_count
         self.owners = [(index + 1) % count for index in range(len(self.ports))]
         self.owners[-1] = max(self.owners[-1], count - 1 if len(self.ports) == 1 else 0)
-        self.links: list[tuple[Line, Line]] = []
+        self.links = []
         self.nodes = [Node(self, number) for number in range(count)]
         self.brokers = [self.nodes[owner].brokers[index] for index, owner in enumerate(self.owners)]
         self.entities = _Entities(self)  # type: ignore[assignment]
@@ -119,41 +157,61 @@ class ClusterSimulation(Simulation):
     def connect(self) -> None:
         """A new line between any two nodes that have none."""
         count = len(self.nodes)
-        self.links = [pair for pair in self.links if not pair[0].is_broken and not pair[1].is_broken]
-        joined = {(pair[0].peer.node, pair[1].peer.node) for pair in self.links if pair[0].peer and pair[1].peer}
+        self.links = [link for link in self.links if not link.is_broken]
+        joined = {link.nodes for link in self.links}
         for first in range(count):
             for second in range(first + 1, count):
-                if (second, first) not in joined:
+                if (first, second) not in joined:
                     ends = [
                         Line(Hello(one, count, "sim"), self.nodes[one].topics, self.now, _nothing, peer=other)
                         for one, other in ((first, second), (second, first))
                     ]
-                    self.links.append((ends[0], ends[1]))
+                    self.links.append(Link(ends[0], ends[1], (first, second)))
         self.carry()
 
     def carry(self) -> int:
         """Let the lines bring what they have, and what that causes; returns how often something came."""
         carried = 0
-        links = getattr(self, "links", ())
-        while sum([self._carry(pair) for pair in list(links)]):
-            carried += 1
-            assert carried < 100_000, "the lines never come to rest"
+        if self.has_stepped_lines or self._is_carrying:
+            return carried
+        self._is_carrying = True
+        try:
+            while sum([link.step(self.now, is_back=is_back) for link in self.links for is_back in (False, True)]):
+                carried += 1
+                assert carried < 100_000, "the lines never come to rest"
+        finally:
+            self._is_carrying = False
         return carried
-
-    def _carry(self, pair: tuple[Line, Line]) -> bool:
-        has_carried = False
-        for source, target in (pair, pair[::-1]):
-            data = b"".join(source.take_output())
-            if data:
-                target.receive(data, self.now)
-                has_carried = True
-        return has_carried
 
     def cut(self, place: int) -> None:
         """Break one of the lines, at both ends."""
-        for end in self.links[place]:
-            end.end("cut", self.now)
+        self.links[place].cut(self.now)
         self.carry()
+
+    def kill_node(self, number: int, last_steps: int = 0) -> None:
+        """End a node and start another one in its place; not the one that requests are made at.
+
+        `last_steps`: what each of its stores still does of what it was asked for.
+        """
+        for link in self.links:
+            if number in link.nodes:
+                link.cut(self.now)
+        for index, owner in enumerate(self.owners):
+            if owner == number:
+                former = self.ports[index]
+                for _ in range(last_steps):
+                    former.step()
+                self.ports[index] = self._port(former.store)
+                self.fenced(index)
+        self.nodes[number] = node = Node(self, number)
+        self.brokers = [self.nodes[owner].brokers[index] for index, owner in enumerate(self.owners)]
+        self._restore_at(node, self.entities)  # type: ignore[arg-type]
+        for broker in node.brokers:
+            if not broker.is_foreign:
+                broker.start()
+
+    def fenced(self, store: int) -> None:
+        """Called when the store has another owner, or its owner has started again."""
 
     # Time
 

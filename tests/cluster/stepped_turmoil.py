@@ -1,0 +1,138 @@
+"""A queue over several nodes while lines bring things late or break, nodes are killed and stores fail; drawn from a seed.
+
+What is added to `tests.simulation.turmoil` is what lies between the nodes, and two rules: nothing is locked at two nodes, and no store takes
+a commit of a node that has lost it.
+"""
+
+from collections.abc import Hashable
+from functools import partial
+
+from tests.simulation.turmoil import KEYS, LOCK_DURATION, AuditedReceiver, Turmoil
+from twinbus.broker.consumer import SessionLock
+from twinbus.errors import FragmentUnavailable, MessagingError, SessionLockLost
+from twinbus.model.descriptions import QueueDescription
+from twinbus.testing.cluster_simulation import ClusterSimulation
+
+STORES = 8
+HELD_EVERY = 5
+"""Commands after which all locks are looked at."""
+
+
+class StepsTurmoil(Turmoil):
+    sim: ClusterSimulation
+
+    def __init__(self, seed: int, description: QueueDescription) -> None:
+        super().__init__(seed, description, STORES)
+        self.sim.has_stepped_lines = True
+        self.sim.fenced = self._fenced  # type: ignore[method-assign]
+        self.kill_count = 0
+        self._watch_ports()
+        self._commands += [
+            (self.step_line, 150),
+            (self.cut, 1),
+            (self.connect, 10),
+            (self.kill_node, 1),
+            (self.check_held, 300 // HELD_EVERY),
+        ]
+
+    # Lines and nodes
+
+    def step_line(self) -> None:
+        if self.sim.links:
+            self.random.choice(self.sim.links).step(self.sim.now, is_back=self.random.random() < 0.5)
+
+    def cut(self) -> None:
+        if self.sim.links:
+            self._in_doubt()
+            self.sim.cut(self.random.randrange(len(self.sim.links)))
+
+    def connect(self) -> None:
+        self.sim.connect()
+
+    def kill_node(self) -> None:
+        if self.random.random() < 0.3:
+            self._in_doubt()
+            self.sim.kill_node(self.random.randrange(1, len(self.sim.nodes)), self.random.randrange(3))
+            self.kill_count += 1
+            self._watch_ports()
+
+    def pass_time(self) -> None:
+        super().pass_time()
+        for node in self.sim.nodes:
+            node.fronts.tick(self.sim.now)
+
+    def crash(self) -> None:
+        before = self.sim.nodes
+        super().crash()
+        if self.sim.nodes is not before:
+            for store in range(STORES):
+                self._fenced(store)
+            self._watch_ports()
+
+    def attach(self) -> None:
+        """What is accepted may be known later."""
+        if not self.queue.main.requires_session or len(self.receivers) > 6:
+            super().attach()
+            return
+        former, request = self._wanted_session()
+        sim = self.sim.nodes
+
+        def accepted(result: SessionLock | MessagingError) -> None:
+            if isinstance(result, MessagingError) or self.sim.nodes is not sim:
+                return
+            receiver = AuditedReceiver(self, self.random.randint(0, 10), result)
+            if former is not None:
+                receiver.held = former.held  # also of what is still on its way to the former
+            try:
+                self.queue.main.attach(receiver, self.sim.now)
+            except (FragmentUnavailable, SessionLockLost):
+                self.queue.main.release_session(result, self.sim.now)
+            else:
+                self.receivers.append(receiver)
+
+        self.queue.main.accept_session(request, self.sim.now, self.sim.now, accepted)
+
+    # The two rules
+
+    def _fenced(self, store: int) -> None:
+        self.auditor.fenced(store, self.auditor.epochs.get(store, 0) + 1)
+
+    def _watch_ports(self) -> None:
+        for index, port in enumerate(self.sim.ports):
+            port.wrote = partial(self.auditor.wrote, index, self.auditor.epochs.get(index, 0))  # type: ignore[attr-defined]
+
+    def check_held(self) -> None:
+        held: dict[int, set[Hashable]] = {}
+        for node in self.sim.nodes:
+            queue = node.fronts.part.queue(self.queue.main.key)
+            own = [fragment for fragment in queue.fragments if not fragment.broker.is_foreign]
+            assert not any(fragment.locks.held for fragment in queue.fragments if fragment.broker.is_foreign)
+            held[node.number] = {token for fragment in own for token in fragment.locks.held}
+            if queue.requires_session:
+                names = (key or "none" for key in KEYS)
+                held[node.number] |= {name for name in names if queue.session_lock(name, self.sim.now) is not None}
+        self.auditor.held(held)
+
+    # The end
+
+    def heal(self) -> None:
+        self.sim.has_stepped_lines = False
+        self.sim.connect()
+        super().heal()
+        self.sim.tick()
+        self.check_held()
+
+
+def rehearse(seed: int, steps: int, *, requires_session: bool) -> StepsTurmoil:
+    description = QueueDescription(
+        "q",
+        enable_partitioning=True,
+        requires_session=requires_session,
+        lock_duration=LOCK_DURATION,
+        max_delivery_count=1_000,  # nothing leaves a session unseen
+    )
+    turmoil = StepsTurmoil(seed, description)
+    turmoil.run(steps)
+    turmoil.heal()
+    turmoil.check()
+    return turmoil
