@@ -129,6 +129,12 @@ class PostgresServer:
         command = [str(programs() / "psql"), "-h", str(self.folder), "-U", USER, "-d", dbname, "-Atqc", statement]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout.strip()
 
+    def trust(self, network: str) -> None:
+        """Whoever comes from there, at once."""
+        with (self._data / "pg_hba.conf").open("a") as rules:
+            rules.write(f"host all all {network} trust\n")
+        self.sql("SELECT pg_reload_conf()", dbname="postgres")
+
     def promote(self) -> None:
         self.sql("SELECT pg_promote(true, 20)", dbname="postgres")
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,23 @@ class Served:
         in_arguments: bool = True,
         stores: int = 2,
         amqp_port: int = 0,
+        prefix: Sequence[str] = (),
     ) -> None:
+        """`prefix`: comes before the command, and becomes it."""
         self._out, self._log = folder / "out", folder / "log"
         folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "twinbus", "serve", namespace, "--data", str(folder), "--json", *options]
+        command = [
+            *prefix,
+            sys.executable,
+            "-m",
+            "twinbus",
+            "serve",
+            namespace,
+            "--data",
+            str(folder),
+            "--json",
+            *options,
+        ]
         command += ["--amqp-port", str(amqp_port), "--http-port", "0", "--stores", str(stores), "--no-meter"]
         environment = dict(os.environ)
         if in_arguments:

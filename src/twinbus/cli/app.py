@@ -59,6 +59,7 @@ SECTIONS: dict[str, list[tuple[str, str, str]]] = {
         ("backup", "namespaces.backups", "Copy a namespace to a folder while it serves"),
         ("restore", "namespaces.backups", "Create the data folder of a namespace from a backup"),
         ("copy", "namespaces.copying", "Move a namespace between a folder and PostgreSQL"),
+        ("node", "namespaces.nodes", "Show the machines that serve a namespace, take one out of service"),
         ("fault", "namespaces.faults", "Cause failures on purpose, to test an application"),
     ],
 }

@@ -20,6 +20,7 @@ from twinbus.http.own.backlog import BacklogPage
 from twinbus.http.own.faults import FaultSwitches, StoreSwitches, SwitchedStore
 from twinbus.http.own.health import HealthPage
 from twinbus.http.own.metrics import NamespaceMetrics
+from twinbus.http.own.nodes import Nodes, NodesPage
 from twinbus.http.own.operations_log import OperationsLog, operations_log_routes
 from twinbus.http.own.other_nodes import NO_OTHERS, OtherNodes
 from twinbus.http.own.session_counts import SessionCountsPage
@@ -48,6 +49,7 @@ class HttpParts:
     root_key_change: RootKeyChange
     operations_log: OperationsLog | None  # None: operations are not logged
     other_nodes: OtherNodes = NO_OTHERS
+    nodes: Nodes | None = None  # of several machines
 
 
 class HttpApplication:
@@ -60,17 +62,18 @@ class HttpApplication:
         self.faults = FaultSwitches(parts.stores, parts.store_switches, parts.connections, clock, others)
         stores = self.faults.records
         self.metrics = NamespaceMetrics(
-            parts.name, view.traffic, stores, parts.own_entities, parts.connections, totals, others
+            parts.name, view.traffic, stores, parts.own_entities, parts.connections, totals, others, parts.nodes
         )
         settings = AdministrationSettings(parts.amqp_authority, view.new_id, parts.new_key)
         administration = AdministrationApi(view.control, access, settings, view.book or NO_METER)
         self._messaging = MessagingApi(view, access, clock, behind=administration)
-        health = HealthPage(parts.name, stores, hosts)
+        health = HealthPage(parts.name, stores, hosts, parts.nodes)
         routes: list[BaseRoute] = [
             _OwnPage("/health", health.show),
             _OwnPage("/ready", health.show_ready),
             _OwnPage("/metrics", access.page_open_here(self.metrics.show, hosts)),
             *websocket_routes(parts.make_gateway, parts.connections, parts.turns, clock),
+            *NodesPage(parts.nodes).routes(access),
             *self.faults.routes(access),
             *AccessRulesApi(AccessControl(view.control, parts.new_key, clock, parts.root_key_change), access).routes(),
             *BacklogPage(view.entities, clock, access).routes(),

@@ -446,12 +446,13 @@ class NamespaceServer:
             root_key_change=self._root_key_change,
             operations_log=self.metering,
             other_nodes=NO_OTHERS if self._membership is None else self._membership.others,
+            nodes=self._machine,
         )
 
     async def stop(self) -> None:
         """Close connections and files in order. Everything that was acknowledged is durable already."""
         if self._machine is not None:
-            await self._machine.drain()
+            await self._machine.hand_over()
         for server in self._servers:
             server.close()
         self.connections.close_all()

@@ -17,6 +17,7 @@ STORES = 6
 class Node(Served):
     def __init__(self, folder: Path, dsn: str, namespace: str, name: str, *options: str) -> None:
         self.name = name
+        self.namespace = namespace
         address = () if "--listen-nodes" in options else ("--listen-nodes", "127.0.0.1:0")
         super().__init__(folder / name, dsn, namespace, "--node", name, *address, *options, stores=STORES)
 

@@ -1,9 +1,12 @@
 """Three machines serve one namespace: any client may be connected to any of them, and what one had, others take over."""
 
+import json
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -87,6 +90,40 @@ def test_a_name_belongs_to_one_node_and_a_process_without_one_waits(
     finally:
         spare.kill()
         second.kill()
+
+
+def test_an_operator_sees_the_nodes_and_moves_a_store(nodes: list[Node], capsys: pytest.CaptureFixture[str]) -> None:
+    a, b, _ = nodes
+    given = ("--connection-string", b.connection_string)
+
+    def listed() -> dict[str, Any]:
+        assert run(["node", "list", *given, "--json"]) == 0
+        return {node["name"]: node for node in json.loads(capsys.readouterr().out)}
+
+    until(lambda: all(node["is_reached"] for node in listed().values()), b.log)
+    found = listed()
+    assert sorted(found) == ["a", "b", "c"]
+    assert sorted(store for node in found.values() for store in node["stores"]) == list(range(STORES))
+    store = found["a"]["stores"][0]
+    send(a, PARTS, *(f"moved{number}" for number in range(12)))
+    assert run(["store", "move", str(store), "--to", "b", *given]) == 0
+    capsys.readouterr()
+    until(lambda: store in listed()["b"]["stores"], a.log + b.log)
+    assert len(set(receive(a, PARTS, 12))) == 12
+    assert run(["store", "move", str(store), "--to", "nobody", *given]) != 0
+    assert run(["store", "move", str(STORES), "--to", "b", *given]) == 2
+    assert run(["node", "drain", "nobody", *given]) != 0
+    assert run(["store", "move", str(store), *given]) == 0
+    with urlopen(f"http://127.0.0.1:{b.http_port}/metrics", timeout=30) as answer:
+        metrics = answer.read().decode()
+    for metric in (
+        f'twinbus_store_epoch{{namespace="{a.namespace}",node="b",store="{store:02}"}} 2.0',
+        "twinbus_store_lease_seconds",
+        'node="b",peer="a"',
+        "twinbus_node_takeovers_total",
+        "twinbus_node_sent_bytes_total",
+    ):
+        assert metric in metrics
 
 
 def test_a_node_that_stood_still_finds_its_stores_taken_and_serves_on_as_a_front(nodes: list[Node]) -> None:

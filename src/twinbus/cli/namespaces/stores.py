@@ -4,6 +4,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
@@ -153,6 +154,22 @@ def down(call: Call, index: IndexArgument = None, *, all_stores: AllOption = Fal
 def up(call: Call, index: IndexArgument = None, *, all_stores: AllOption = False) -> None:
     """Switch a store on again and end its faults; all of them if no number is given."""
     _switch(call, index, "up", all_stores=all_stores)
+
+
+@command(app, "move")
+def move(
+    call: Call,
+    index: Annotated[int, typer.Argument(help="Number of the store, from 0.", min=0)],
+    *,
+    node: Annotated[
+        str | None, typer.Option("--to", metavar="NODE", help="Name of the node; if omitted, the namespace chooses.")
+    ] = None,
+) -> None:
+    """Give a store to another node, of a namespace on several machines. It stays there while that node lives."""
+    _require_store(call, index, len(call.ask("GET", "/$stores")))
+    call.ask("POST", f"/$stores/{index}/move" + ("" if node is None else f"?node={quote(node, safe='')}"))
+    where = "where the namespace puts it" if node is None else f"to node '{node}'"
+    call.output.done(f"Messaging store {index} of '{call.label}' goes {where}.", index=index, node=node)
 
 
 def _switch(call: Call, index: int | None, action: str, *, all_stores: bool) -> None:

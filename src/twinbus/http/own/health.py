@@ -5,7 +5,8 @@ with a right: `GET /$stores`. Stores are counted by where they are kept, those i
 standby, and by the process that owns them. Probes may ask by any host name; one that is not ours gets the status and nothing else.
 
 A spare listens on nothing, and one that was superseded owns no store: so among several machines with the same line the one that
-is ready is the one that serves.
+is ready is the one that serves. Of several nodes that serve at once, one that is about to end, or that has not reached another
+one for a while, is not ready.
 """
 
 from collections import Counter
@@ -14,6 +15,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from twinbus.http.own.nodes import Nodes
 from twinbus.http.own.store_records import UP, StoreRecords
 from twinbus.own_hosts import OwnHosts
 
@@ -22,7 +24,8 @@ READY, NOT_READY = "ready", "not ready"
 
 
 class HealthPage:
-    def __init__(self, namespace: str, stores: StoreRecords, hosts: OwnHosts) -> None:
+    def __init__(self, namespace: str, stores: StoreRecords, hosts: OwnHosts, nodes: Nodes | None = None) -> None:
+        self._nodes = nodes
         self._namespace = namespace
         self._stores = stores
         self._hosts = hosts
@@ -34,6 +37,8 @@ class HealthPage:
     async def show_ready(self, request: Request) -> Response:
         status, body = await self._said()
         is_ready = status != UNAVAILABLE
+        if self._nodes is not None and (reason := self._nodes.not_ready()):
+            is_ready, body = False, {**body, "reason": reason}
         return self._answer(request, READY if is_ready else NOT_READY, body, is_good=is_ready)
 
     async def _said(self) -> tuple[str, dict[str, Any]]:

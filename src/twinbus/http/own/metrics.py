@@ -26,6 +26,7 @@ from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.replies import QueueCounts
 from twinbus.gateway.namespace_view import Traffic
 from twinbus.http.own.metrics_text import merged
+from twinbus.http.own.nodes import NodeFigures, Nodes
 from twinbus.http.own.other_nodes import OtherNodes
 from twinbus.http.own.store_records import UP, StoreRecord, StoreRecords
 from twinbus.http.pace import Pace
@@ -85,7 +86,10 @@ class NamespaceMetrics:
         connections: Sized,
         operations: Mapping[Cause, int],
         others: OtherNodes,
+        nodes: Nodes | None = None,
     ) -> None:
+        """`nodes`: of several machines each is scraped, so each shows what is its own."""
+        self._nodes = nodes
         self._namespace = namespace
         self._traffic = traffic
         self._stores = stores
@@ -108,6 +112,8 @@ class NamespaceMetrics:
         return Response(await asyncio.shield(scrape), headers={"content-type": CONTENT_TYPE})
 
     async def _scraped_everywhere(self, wanted: frozenset[str]) -> bytes:
+        if self._nodes is not None:
+            return await self.scraped(wanted, self._stores.own())
         own = await self.scraped(wanted, await self._stores.all())
         answers = await self._others.ask_all(METRICS, {"wanted": sorted(wanted)})
         texts = [answer.encode() for answer in answers.values() if isinstance(answer, str)]
@@ -151,6 +157,8 @@ class NamespaceMetrics:
         yield from self._of_gateway()
         yield from self._of_entities(self._spellings())
         yield from self._of_queues(rows)
+        if self._nodes is not None:
+            yield from _of_node(self._namespace, self._nodes.figures())
         yield from self._of_receiving()
         yield self._of_placement()
         yield self._of_the_bill()
@@ -284,3 +292,30 @@ class _Once(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield self._metric
+
+
+def _of_node(namespace: str, figures: NodeFigures) -> Iterator[tuple[Family, Samples]]:
+    labels = ("namespace", "node")
+    of_stores: tuple[tuple[str, str, Mapping[int, float]], ...] = (
+        ("twinbus_store_epoch", "How often the messaging store has changed hands; shown by its owner", figures.epochs),
+        ("twinbus_store_lease_seconds", "For how long its owner still trusts the lease", figures.trusted_s),
+    )
+    for name, help_text, by_store in of_stores:
+        yield (
+            Family(GaugeMetricFamily, name, help_text, (*labels, "store")),
+            [((namespace, figures.node, f"{store:02}"), float(value)) for store, value in by_store.items()],
+        )
+    yield (
+        Family(
+            GaugeMetricFamily, "twinbus_node_round_trip_seconds", "Of a question to another node", (*labels, "peer")
+        ),
+        [((namespace, figures.node, peer), seconds) for peer, seconds in figures.round_trips_s.items()],
+    )
+    for name, help_text, value in (
+        ("twinbus_node_takeovers", "Messaging stores that this node has taken", figures.takeovers),
+        ("twinbus_node_moves", "Messaging stores that this node has handed over", figures.moves),
+        ("twinbus_node_fenced", "Times that the others took this node for dead", figures.times_fenced),
+        ("twinbus_node_sent_bytes", "Written to other nodes", figures.sent_bytes),
+        ("twinbus_node_received_bytes", "Read from other nodes", figures.received_bytes),
+    ):
+        yield Family(CounterMetricFamily, name, help_text, labels), [((namespace, figures.node), float(value))]

@@ -10,8 +10,10 @@ and when a line opens (`OWNED`).
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from twinbus.broker.entity.entities import Entities
@@ -21,6 +23,7 @@ from twinbus.cluster.line import Line, Topics
 from twinbus.cluster.line_frames import Hello
 from twinbus.cluster.ownership import Owners
 from twinbus.errors import ArgumentError, MessagingError
+from twinbus.http.own.nodes import NodeFigures, NoSuchNode
 from twinbus.management.catalog_shared import SharedPostgresCatalog
 from twinbus.server.admission import Admission
 from twinbus.server.machines.assembly import Assembly
@@ -33,6 +36,7 @@ from twinbus.server.machines.tcp_mesh import NodeAddress, TcpMesh
 from twinbus.server.nodes.answers import Answers
 from twinbus.server.nodes.membership import AskedOthers, AskedPeers
 from twinbus.server.server_settings import ServerSettings
+from twinbus.server.stores.leases import HeldLease
 from twinbus.store.postgres.place import CatalogPlace, Owner, PostgresPlace
 
 if TYPE_CHECKING:
@@ -42,6 +46,10 @@ log = logging.getLogger(__name__)
 
 OWNED: Final = 65
 """Topic of a line, beside those of `twinbus.cluster.talk`: all stores that a node serves, with their epochs."""
+PING: Final = 66
+"""The same: a question that is answered at once."""
+MISSING_S = 10.0
+"""A node that has not reached another one for this long is not ready: it cannot serve all that clients ask for."""
 TAKE: Final = "take"
 DRAIN: Final = "drain"
 ALIVE_S = 2.0
@@ -79,6 +87,9 @@ class MachineNode:
         self.connection_count = ConnectionCount()
         self._topics = Topics()
         self._topics.tells[OWNED] = self._told_owned
+        self._topics.asks[PING] = lambda line, payload, now, answer: answer(payload)
+        self._missing: dict[str, float] = {}
+        self._round_trips: dict[str, float] = {}
         self._topics.when_opened.append(self._line_opened)
         self.claims = Claims(settings.store_count)
         self.owners = Owners([NOBODY] * settings.store_count)
@@ -210,6 +221,7 @@ class MachineNode:
                 addresses[node.number] = NodeAddress.read(node.address)
         self.mesh.follow(addresses)
         self.keeper.register_seen(seen)
+        self._look_at_lines({node.number: node.name for node in others})
         if seen.version != self._version and (self._following is None or self._following.done()):
             self._following = asyncio.get_running_loop().create_task(self._follow_all(seen.version))
 
@@ -278,9 +290,96 @@ class MachineNode:
     async def _drain_asked(self, _: dict[str, Any]) -> None:
         self.drain_asked.set()
 
+    # Pages
+
+    def listed(self) -> list[dict[str, Any]]:
+        stores: dict[int, list[int]] = {}
+        for store, owner in enumerate(self.owners.of):
+            stores.setdefault(owner, []).append(store)
+        reached = {*self.mesh.lines, self.number}
+        return [
+            {
+                "name": node.name,
+                "number": node.number,
+                "address": node.address,
+                "state": node.state,
+                "stores": stores.get(node.number, []),
+                "connections": node.connections,
+                "process": node.process,
+                "unreached": list(node.unreached),
+                "is_reached": node.number in reached,
+                "age_s": round(node.age_s, 1),
+            }
+            for node in self.keeper.nodes()
+        ]
+
+    def _named(self, name: str) -> int:
+        for node in self.keeper.nodes():
+            if node.name == name:
+                return node.number
+        raise NoSuchNode(f"No node '{name}' serves this namespace. 'twinbus node list' shows those that do.")
+
+    async def drain(self, name: str) -> None:
+        number = self._named(name)
+        if number == self.number:
+            self.drain_asked.set()
+        else:
+            answer = (await self.assembly.ask(DRAIN, {}, HANDED_OVER_S, to=number))[number]
+            if isinstance(answer, MessagingError):
+                raise answer
+
+    async def move(self, store: int, name: str | None) -> None:
+        if store >= self.settings.store_count:
+            raise ArgumentError(
+                f"There is no messaging store {store}; the last one is {self.settings.store_count - 1}."
+            )
+        if name is not None:
+            self._named(name)
+        await asyncio.to_thread(self.register.pin, store, name)
+
+    def not_ready(self) -> str:
+        if self.keeper.is_draining or self.drain_asked.is_set():
+            return "this node is about to end"
+        now = boot_time()
+        late = [name for name, since in self._missing.items() if now - since > MISSING_S]
+        return f"this node does not reach {', '.join(sorted(late))}" if late else ""
+
+    def figures(self) -> NodeFigures:
+        assert self._server is not None
+        now, epochs = boot_time(), self.claims.of(self.number)
+        leases = {store: self._server.stores.stores[store].lease for store in epochs}
+        trusted = {
+            store: max(0.0, lease.until - now) for store, lease in leases.items() if isinstance(lease, HeldLease)
+        }
+        return NodeFigures(
+            self.name,
+            epochs,
+            trusted,
+            self.keeper.takeovers,
+            self.keeper.moves,
+            self.register.times_fenced,
+            self.mesh.sent_bytes,
+            self.mesh.received_bytes,
+            dict(self._round_trips),
+        )
+
+    def _look_at_lines(self, names: dict[int, str]) -> None:
+        """Which of the others are not reached, and how long a question to each takes."""
+        lines = self.mesh.lines
+        missing = {name for number, name in names.items() if number not in lines}
+        self._missing = {name: self._missing.get(name, boot_time()) for name in missing}
+        self._round_trips = {name: seconds for name, seconds in self._round_trips.items() if name in names.values()}
+        for number, line in lines.items():
+            if number in names:
+                line.ask(PING, b"", partial(self._pinged, names[number], time.monotonic()))
+
+    def _pinged(self, name: str, since: float, answer: bytes | MessagingError) -> None:
+        if not isinstance(answer, MessagingError):
+            self._round_trips[name] = time.monotonic() - since
+
     # End
 
-    async def drain(self) -> None:
+    async def hand_over(self) -> None:
         """Other nodes get the stores, and no connections come here."""
         if self._server is not None and not self.keeper.is_draining:
             log.info("draining", extra={"fields": {"node": self.name}})

@@ -61,6 +61,15 @@ class TcpMesh:
         self._said: dict[int, str] = {}
         self._server: asyncio.Server | None = None
         self._is_closed = False
+        self._sent_before = self._received_before = 0  # on lines that are gone
+
+    @property
+    def sent_bytes(self) -> int:
+        return self._sent_before + sum(each.sent_bytes for each in self._lines.values())
+
+    @property
+    def received_bytes(self) -> int:
+        return self._received_before + sum(each.received_bytes for each in self._lines.values())
 
     async def listen(self, address: NodeAddress) -> NodeAddress:
         """Returns the address with the port that was chosen, if that was left open. Raises ArgumentError."""
@@ -166,6 +175,8 @@ class TcpMesh:
         number = shell.peer
         if self._lines.get(number) is shell:
             del self._lines[number]
+        self._sent_before += shell.sent_bytes
+        self._received_before += shell.received_bytes
         log.info("line_broken", extra={"fields": {"peer": number, "reason": shell.line.fault}})
         if not self._is_closed:
             asyncio.get_running_loop().call_later(AGAIN_S, self._dial_missing)

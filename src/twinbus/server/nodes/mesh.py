@@ -98,6 +98,7 @@ class LineSocket(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_flush_due = False
         self._is_over = False
+        self.sent_bytes = self.received_bytes = 0
         self.line = Line(me, listener, clock.now(), self._wake, peer)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -106,6 +107,7 @@ class LineSocket(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
+        self.received_bytes += len(data)
         self.line.receive(data, self._clock.now())
 
     def connection_lost(self, _: Exception | None) -> None:
@@ -132,6 +134,7 @@ class LineSocket(asyncio.Protocol):
         if self.line.is_broken:
             transport.abort()
         elif output := self.line.take_output():
+            self.sent_bytes += sum(map(len, output))
             transport.writelines(output)
 
     def _over(self) -> None:

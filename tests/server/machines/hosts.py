@@ -1,0 +1,141 @@
+"""Hosts made of network namespaces: three machines and a switch, on this one. Links between them can be cut, one way or both.
+
+Needs root and the right to make network namespaces; `why_not` says what is missing.
+"""
+
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from tests.postgres_server import PostgresServer
+from tests.server.machines.machines import STORES
+from tests.server.served_on_postgres import Served
+
+NETWORK = "10.77.{}.{}"
+SWITCH_HOST = 254
+AMQP_PORT, HTTP_PORT, NODES_PORT = 5672, 5300, 5680
+POSTGRES_PORT = 54_321
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=30)
+
+
+@cache
+def why_not() -> str:
+    """Empty if hosts can be made here."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if shutil.which("ip") is None:
+        return "there is no program 'ip'"
+    name = f"twp{os.getpid()}"
+    try:
+        _ip("netns", "add", name)
+        _ip("link", "add", f"{name}x", "type", "bridge")
+        _ip("link", "del", f"{name}x")
+        _ip("netns", "del", name)
+    except subprocess.CalledProcessError as refused:
+        return f"network namespaces cannot be made here: {refused.stderr.strip()}"
+    return ""
+
+
+class Hosts:
+    """`count` hosts, by number from 1 on. The tests, their clients and PostgreSQL are at the switch."""
+
+    def __init__(self, count: int) -> None:
+        self._id = os.getpid() % 10_000
+        self._subnet = os.getpid() % 250
+        self._bridge = f"tw{self._id}b"
+        self.numbers = range(1, count + 1)
+
+    def address(self, number: int) -> str:
+        return NETWORK.format(self._subnet, number)
+
+    def _name(self, number: int) -> str:
+        return f"tw{self._id}h{number}"
+
+    def create(self) -> None:
+        _ip("link", "add", self._bridge, "type", "bridge")
+        _ip("addr", "add", f"{self.address(SWITCH_HOST)}/24", "dev", self._bridge)
+        _ip("link", "set", self._bridge, "up")
+        for number in self.numbers:
+            name = self._name(number)
+            _ip("netns", "add", name)
+            _ip("link", "add", f"{name}o", "type", "veth", "peer", "name", "eth0", "netns", name)
+            _ip("link", "set", f"{name}o", "master", self._bridge, "up")
+            _ip("-n", name, "addr", "add", f"{self.address(number)}/24", "dev", "eth0")
+            _ip("-n", name, "link", "set", "eth0", "up")
+            _ip("-n", name, "link", "set", "lo", "up")
+
+    def remove(self) -> None:
+        for number in self.numbers:
+            subprocess.run(["ip", "netns", "del", self._name(number)], check=False, capture_output=True)
+        subprocess.run(["ip", "link", "del", self._bridge], check=False, capture_output=True)
+
+    def within(self, number: int) -> list[str]:
+        """What to put before a command to run it at that host."""
+        return ["ip", "netns", "exec", self._name(number)]
+
+    def unplug(self, number: int) -> None:
+        """From everybody."""
+        _ip("link", "set", f"{self._name(number)}o", "down")
+
+    def plug_in(self, number: int) -> None:
+        _ip("link", "set", f"{self._name(number)}o", "up")
+
+    def cut(self, sender: int, to: int) -> None:
+        """What the first one sends to the second one is lost; the other way is open."""
+        _ip("-n", self._name(sender), "route", "add", "blackhole", f"{self.address(to)}/32")
+
+    def heal(self, sender: int, to: int) -> None:
+        _ip("-n", self._name(sender), "route", "del", "blackhole", f"{self.address(to)}/32")
+
+
+class Cluster:
+    """Three nodes at three hosts, and PostgreSQL."""
+
+    def __init__(self, folder: Path, queues: tuple[str, ...]) -> None:
+        self.hosts = Hosts(3)
+        self._folder = folder
+        self._queues = queues
+        self.nodes: dict[int, Served] = {}
+        self.postgres: PostgresServer | None = None
+        self.connection_strings: dict[int, str] = {}
+
+    def start(self) -> None:
+        self.hosts.create()
+        address = self.hosts.address(SWITCH_HOST)
+        settings = {"listen_addresses": address, "port": str(POSTGRES_PORT), "unix_socket_permissions": "0777"}
+        self.postgres = PostgresServer(settings=settings)
+        self.postgres.create()
+        self.postgres.trust(f"{self.hosts.address(0)}/24")
+        for number in self.hosts.numbers:
+            self.begin(number)
+        for number in self.hosts.numbers:
+            self.await_node(number)
+
+    def begin(self, number: int) -> None:
+        host = self.hosts.address(number)
+        dsn = f"postgresql://bus@{self.hosts.address(SWITCH_HOST)}:{POSTGRES_PORT}/bus"
+        options = ["--node", f"n{number}", "--listen-nodes", f"{host}:{NODES_PORT}", "--host", host, "--allow-plain"]
+        options += [word for queue in self._queues for word in ("--queue", queue)]
+        self.nodes[number] = Served(
+            self._folder / f"n{number}",
+            dsn,
+            "shop",
+            *options,
+            stores=STORES,
+            prefix=self.hosts.within(number),
+        )
+
+    def await_node(self, number: int) -> None:
+        self.connection_strings[number] = self.nodes[number].wait_ready()["connection_string"]
+
+    def stop(self) -> None:
+        for node in self.nodes.values():
+            node.kill()
+        if self.postgres is not None:
+            self.postgres.remove()
+        self.hosts.remove()
