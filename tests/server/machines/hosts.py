@@ -15,8 +15,8 @@ from tests.server.served_on_postgres import Served
 
 NETWORK = "10.77.{}.{}"
 SWITCH_HOST = 254
-AMQP_PORT, HTTP_PORT, NODES_PORT = 5672, 5300, 5680
-POSTGRES_PORT = 54_321
+NODES_PORT = 5680
+POSTGRES_PORT = 5432
 
 
 def _ip(*words: str) -> None:
@@ -107,7 +107,7 @@ class Cluster:
     def start(self) -> None:
         self.hosts.create()
         address = self.hosts.address(SWITCH_HOST)
-        settings = {"listen_addresses": address, "port": str(POSTGRES_PORT), "unix_socket_permissions": "0777"}
+        settings = {"listen_addresses": address}
         self.postgres = PostgresServer(settings=settings)
         self.postgres.create()
         self.postgres.trust(f"{self.hosts.address(0)}/24")
