@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests.amqp.wire import Script, Wire
 from twinbus.amqp.codec.delivery_state import ACCEPTED, DeliveryState, Modified, Rejected, Released
 from twinbus.amqp.codec.error_condition import ErrorCondition
-from twinbus.amqp.codec.performatives import RECEIVER, SENDER, Detach, Disposition, Flow
+from twinbus.amqp.codec.performatives import RECEIVER, SENDER, Detach, Disposition, Flow, Transfer
 from twinbus.amqp.dispositions import RANGES_FACTOR, Unsettled
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
 from twinbus.amqp.events import ConnectionClosed, Deliveries, Dispositions
@@ -164,6 +164,15 @@ def test_a_disposition_is_not_overtaken_by_what_is_sent_after_it() -> None:
     link.settle(1, 1, ACCEPTED)
     link.detach()
     assert [type(p) for p in script.heard()] == [Disposition, Flow, Disposition, Detach]
+
+
+def test_the_outcome_of_a_request_is_not_overtaken_by_its_answer() -> None:
+    script = Script().open()
+    script.begin()
+    requests, answers = script.sender(0), script.receiver(1)
+    requests.settle(0, 0, ACCEPTED)
+    answers.transfer(b"answer", b"1", settled=True)
+    assert [type(p) for p in script.heard()] == [Disposition, Transfer]
 
 
 def test_the_oldest_unsettled_deliveries_are_forgotten_at_the_limit() -> None:

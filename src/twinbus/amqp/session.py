@@ -309,7 +309,11 @@ class Session:
         return first
 
     def transmit(self, link: OutgoingLink, parts: list[Part]) -> None:
-        """Send frames (pairs of parts) as far as the peer's window allows, and hold the others back."""
+        """Send frames (pairs of parts) as far as the peer's window allows, and hold the others back.
+
+        After the dispositions that were made before: uAMQP takes an answer for an error if it overtakes the outcome of its request.
+        """
+        self.dispositions.flush()
         frame_count = len(parts) >> 1
         waiting_size = self._held_total.size
         if frame_count <= self.windows.remote_incoming_window and not self._held:
