@@ -4,12 +4,16 @@ import json
 import re
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from azure.servicebus import ServiceBusMessage
 
+from tests.cli.conftest import serve
+from tests.portal.running_portal import RunningPortal
+from twinbus.portal.namespaces.directory import KnownNamespace
 from twinbus.testing.local_namespace import LocalNamespace
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -318,8 +322,23 @@ def test_an_entity_shows_its_sixteen_fragments(namespace: LocalNamespace, pages:
     page = text_of(pages.get("/ns/contoso/entity", params={"path": "in-parts"}))
     assert "16 fragments" in page
     assert page.count('<li class="heat-') == 16
-    assert page.count("1 messages") == 1
+    assert page.count("1 message<") == 1
+    assert len(re.findall(r"Served by [^<]+, process \d+\.<", page)) == 1
     assert page.count("store 0 of contoso") == page.count("store 1 of contoso") == 8
+
+
+def test_each_fragment_says_which_process_serves_it_if_there_are_several(tmp_path: Path) -> None:
+    with serve(tmp_path, "contoso", "--processes", "2", "--queue", "in-parts:partitioned") as served:
+        ready = served.ready
+        endpoint = f"http://127.0.0.1:{ready['http_port']}"
+        known = KnownNamespace("contoso", ready["connection_string"], endpoint, (), is_local=True)
+        with RunningPortal([known]) as portal, portal.client() as pages:
+            page = text_of(pages.get("/ns/contoso/entity", params={"path": "in-parts"}))
+            listed = text_of(pages.get("/ns/contoso/stores"))
+    in_cells = re.findall(r"store (\d) of contoso</span><span>([^<]+, process \d+)</span>", page)
+    assert len(in_cells) == 16
+    assert len({node for _, node in in_cells}) == len(set(in_cells)) == 2
+    assert all(node in listed for _, node in in_cells)
 
 
 def test_what_is_not_there_is_said_in_a_sentence(pages: httpx.Client) -> None:

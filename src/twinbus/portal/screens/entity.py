@@ -193,8 +193,26 @@ async def _drawn(
     if isinstance(heads, str):
         return join(rates, notice("plain", heads))
     title = f"{len(heads)} fragments" if len(heads) > 1 else "One fragment"
-    cells = [_cell(visit.namespace, head, before.get(head.fragment), seconds) for head in heads]
-    return join(rates, section(title, heat_map(cells, "Fragments by how many messages they hold")))
+    nodes = await _nodes_of_stores(visit.bus)
+    used = sorted({node for head in heads if (node := nodes.get(head.store))})
+    cells = [
+        _cell(
+            visit.namespace, head, nodes.get(head.store) if len(used) > 1 else None, before.get(head.fragment), seconds
+        )
+        for head in heads
+    ]
+    # Once where it is the same for all of them.
+    served = el("p", f"Served by {used[0]}.") if len(used) == 1 else None
+    return join(rates, section(title, heat_map(cells, "Fragments by how many messages they hold"), served))
+
+
+async def _nodes_of_stores(bus: Bus) -> Mapping[int | None, str]:
+    """Which machine and process serves each messaging store; nothing where that is not said, or not to this key."""
+    try:
+        stores = await bus.ask("GET", "/$stores")
+    except (MessagingError, OSError):
+        return {}
+    return {store["index"]: store["owner"] for store in stores if store.get("owner")}
 
 
 def _rates(watch: Watch, path: str) -> Markup | None:
@@ -215,14 +233,17 @@ def _rates(watch: Watch, path: str) -> Markup | None:
     )
 
 
-def _cell(namespace: str, head: FragmentHead, before: FragmentHead | None, seconds: float) -> HeatCell:
+def _cell(
+    namespace: str, head: FragmentHead, node: str | None, before: FragmentHead | None, seconds: float
+) -> HeatCell:
     depth = head.active + head.deferred + head.scheduled
     place = namespace if head.store is None else f"store {head.store} of {namespace}"
-    lines = [f"{depth:,} messages", size_text(head.size_bytes), place]
+    lines = [f"{depth:,} message{'' if depth == 1 else 's'}", size_text(head.size_bytes), place]
     if before is not None and seconds > 0 and head.is_available and before.is_available:
         lines.insert(1, f"{max(0, head.last_number - before.last_number) / seconds:,.1f}/s in")
     if not head.is_available:
         lines = [place]
+    lines += [] if node is None else [node]
     return HeatCell(f"#{head.fragment}", float(depth), lines, head.is_available)
 
 

@@ -45,13 +45,16 @@ async def show(visit: Visit) -> Response:
         (
             store["index"],
             tag(store["condition"], CONDITIONS.get(store["condition"], "bad")),
+            store.get("owner") or None,
             _faults_of(store),
             _switch(visit, store),
         )
         for store in stores
     ]
     listed = section(
-        "Messaging stores", table(("Store", "State", "Faults", "Switch"), rows, "Messaging stores"), tools=_mend(visit)
+        "Messaging stores",
+        table(("Store", "State", "Served by", "Faults", "Switch"), rows, "Messaging stores"),
+        tools=_mend(visit),
     )
     beside = el("div", listed, el("div", await _map(visit)), class_="beside-stores")
     return page(visit.frame("stores"), f"Stores and faults of {name}", beside, _faults(visit, len(stores)))
