@@ -26,6 +26,7 @@ BODY = b"x" * 512
 """So that a million of them fit into a queue of the default size."""
 STEP = 5_000
 ALONE_S = 5.0
+START_WAIT_S = 60.0
 
 
 async def fill(connection_string: str, count: int) -> None:
@@ -42,7 +43,7 @@ async def fill(connection_string: str, count: int) -> None:
                 wanted -= len(found)
 
 
-async def ride(connection_string: str, rate: float, ends: Event) -> list[float]:
+async def ride(connection_string: str, rate: float, began: Event, ends: Event) -> list[float]:
     latencies: list[float] = []
     async with await Namespace.connect(connection_string) as namespace:
         sender = await namespace.sender("beside")
@@ -52,6 +53,9 @@ async def ride(connection_string: str, rate: float, ends: Event) -> list[float]:
             assert await sender.send([payload]) == [None]
             latencies.append(time.perf_counter() - due)
 
+        await one(time.perf_counter())
+        latencies.clear()  # what the first one waits for is the link
+        began.set()
         due = time.perf_counter()
         while not ends.is_set():
             task = asyncio.create_task(one(due))
@@ -63,8 +67,10 @@ async def ride(connection_string: str, rate: float, ends: Event) -> list[float]:
     return latencies
 
 
-def _client(connection_string: str, rate: float, ends: Event, results: "multiprocessing.Queue[list[float]]") -> None:
-    results.put(asyncio.run(ride(connection_string, rate, ends)))
+def _client(
+    connection_string: str, rate: float, began: Event, ends: Event, results: "multiprocessing.Queue[list[float]]"
+) -> None:
+    results.put(asyncio.run(ride(connection_string, rate, began, ends)))
 
 
 class Client:
@@ -72,10 +78,11 @@ class Client:
 
     def __init__(self, connection_string: str, rate: float) -> None:
         spawned = multiprocessing.get_context("spawn")
-        self._ends, self._results = spawned.Event(), spawned.Queue()
-        given = (connection_string, rate, self._ends, self._results)
+        began, self._ends, self._results = spawned.Event(), spawned.Event(), spawned.Queue()
+        given = (connection_string, rate, began, self._ends, self._results)
         self._process = spawned.Process(target=_client, args=given)
         self._process.start()
+        assert began.wait(START_WAIT_S), "the client did not start"
 
     def stop(self) -> str:
         self._ends.set()
@@ -117,7 +124,6 @@ def main() -> None:
         time.sleep(ALONE_S)
         print(f"client alone:  {client.stop()}")
         client = Client(connection_string, options.rate)
-        time.sleep(1)
         asyncio.run(repair(served, options.action))
         print(f"client beside: {client.stop()}")
 
