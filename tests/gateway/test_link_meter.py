@@ -9,14 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.broker.consumer import TakenMessage
+from twinbus.gateway.addresses import resolve
 from twinbus.gateway.links.link_meter import OVERHEAD, UNMETERED, LinkMeter
 from twinbus.meter.book import OperationsBook
 from twinbus.meter.operation import NO_FRAGMENT, UNIT_BYTES, Cause, EntityType, Operation
+from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import Message
+from twinbus.model.paths import parse_address
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.changes import StoredMessage
 from twinbus.testing.messages import make_message
 from twinbus.testing.sim_clock import SimClock
+from twinbus.testing.simulation import Simulation
 
 Totals = Counter[tuple[Cause, int, str]]
 
@@ -201,3 +205,23 @@ def test_without_a_book_a_meter_accepts_everything_and_keeps_nothing() -> None:
     UNMETERED.counted(Cause.EMPTY_RECEIVE)
     after = sys.getrefcount(SMALL.content)
     assert after == before
+
+
+@pytest.mark.parametrize(
+    ("path", "expected_type"),
+    [
+        ("q", EntityType.QUEUE),
+        ("q/$deadletterqueue", EntityType.QUEUE),
+        ("t", EntityType.TOPIC),
+        ("t/subscriptions/s", EntityType.SUBSCRIPTION),
+        ("t/subscriptions/s/$deadletterqueue", EntityType.SUBSCRIPTION),
+    ],
+)
+def test_a_row_says_of_what_kind_its_entity_is(path: str, expected_type: EntityType) -> None:
+    sim, book = Simulation(1), OperationsBook(SimClock())
+    sim.queue(QueueDescription("q"))
+    sim.topic(TopicDescription("t"))
+    sim.subscription(SubscriptionDescription("t", "s"))
+    meter = LinkMeter.of(book, resolve(sim.entities, parse_address(path)), "tests")
+    meter.delivered(deliveries(0, [SMALL]))
+    assert {row.entity_type for row in book.take_all()} == {expected_type}

@@ -69,6 +69,8 @@ def test_ranges_hold_every_number_once_and_no_other(numbers: list[int]) -> None:
 
 def test_a_whole_burst_is_one_range() -> None:
     assert list(ranges(range(5, 1005))) == [(5, 1004)]
+    assert list(ranges([5, 1, 3])) == [(1, 1), (3, 3), (5, 5)]
+    assert list(ranges([4, 1, 3])) == [(1, 1), (3, 4)]
 
 
 def test_deliveries_that_nobody_waits_for_make_no_range_with_others() -> None:

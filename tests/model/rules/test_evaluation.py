@@ -137,6 +137,8 @@ def test_exists_asks_for_the_property_and_not_for_its_value() -> None:
         "'a' + 'b' = 'ab'",
         "'a' + 1 = 'a1'",
         "-(2) = -2",
+        "-9223372036854775807 - 1 = -9223372036854775808",
+        "9223372036854775806 + 1 = 9223372036854775807",
         "1 / 2 IS NOT NULL",
         "missing + 1 IS NULL",
     ],

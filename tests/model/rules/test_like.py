@@ -88,3 +88,13 @@ def test_long_searches_find_what_short_ones_find(text: str, pattern: str) -> Non
         assert like_matcher(pattern, None)(text) == like(text, pattern, None)
     finally:
         like_module.STEPS_FEW = before
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("xc", False), ("bcc", False), ("abc", True), ("xxabc", True), ("aabc", True), ("ab", False)]
+)
+def test_a_search_in_a_long_text_begins_with_the_first_character_of_the_pattern(
+    text: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(like_module, "STEPS_FEW", -1)
+    assert like_matcher("%a_c%", None)(text) is expected
