@@ -20,7 +20,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -36,7 +36,7 @@ from twinbus.server.namespace import CATALOG_NAME, keep_root_rule
 from twinbus.server.nodes.leash import LINE_DOOR, read_error
 from twinbus.server.nodes.node import PREPARE
 from twinbus.server.nodes.reception import Reception
-from twinbus.server.nodes.seat import Seat
+from twinbus.server.nodes.seat import Seat, settings_of_one
 from twinbus.server.nodes.shared_counts import BEAT, SharedCounts, make_shared_memory
 from twinbus.server.nodes.switchboard import Switchboard, Words
 from twinbus.server.ports import Ports, plain_connection_string, tls_connection_string, tls_files
@@ -268,8 +268,7 @@ class Supervisor:
         await loop.create_unix_connection(lambda: end, sock=leash)
         # From here on it learns of changes: it looks at the catalog only later, so it misses none.
         self._switchboard.joined(index)
-        settings = replace(self.settings, shared_access_key=None)
-        seat = Seat(settings, index, self._count, self._numbers, self._wanted)
+        seat = Seat(settings_of_one(self.settings, self._count), index, self._count, self._numbers, self._wanted)
         await asyncio.to_thread(_write_seat, process, seat)
         if self._is_started:
             loop.call_later(RESERVE_PAUSE_S, self._keep_reserve)
