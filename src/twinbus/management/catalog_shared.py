@@ -35,7 +35,9 @@ class SharedPostgresCatalog(PostgresCatalog):
         try:
             self._prepare(store_count, now)
             if not schema_exists(self._connection, place.schema):
-                raise ArgumentError(f"There is no namespace in {place}.")
+                raise ArgumentError(
+                    f"There is no namespace in {place}. Name its servers in the order of the first start."
+                )
             set_search_path(self._connection, place.schema)
             self._require_catalog(store_count)
             take_over(self._connection, place, all_nodes)
