@@ -26,8 +26,10 @@ class Served:
         stores: int = 2,
         amqp_port: int = 0,
         prefix: Sequence[str] = (),
+        ready_max_s: float = READY_MAX_S,
     ) -> None:
-        """`prefix`: comes before the command, and becomes it."""
+        """`prefix`: comes before the command, and becomes it. `ready_max_s`: for all that is started at the same time."""
+        self._ready_max_s = ready_max_s
         self._out, self._log = folder / "out", folder / "log"
         folder.mkdir(parents=True, exist_ok=True)
         command = [
@@ -52,7 +54,7 @@ class Served:
             self._process = subprocess.Popen(command, stdout=out, stderr=log, env=environment)
 
     def wait_ready(self) -> dict[str, Any]:
-        deadline = time.monotonic() + READY_MAX_S
+        deadline = time.monotonic() + self._ready_max_s
         while time.monotonic() < deadline:
             text = self._out.read_text()
             if text.strip():
@@ -81,7 +83,7 @@ class Served:
         return " ".join((Path("/proc") / each / "cmdline").read_text() for each in (str(self._process.pid), *children))
 
     def wait(self) -> int:
-        return self._process.wait(READY_MAX_S)
+        return self._process.wait(self._ready_max_s)
 
     @property
     def is_serving(self) -> bool:

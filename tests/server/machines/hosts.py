@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.postgres_server import PostgresServer
-from tests.server.machines.machines import STORES
+from tests.server.machines.machines import READY_MAX_S, STORES
 from tests.server.served_on_postgres import Served
 
 NETWORK = "10.77.{}.{}"
@@ -128,6 +128,7 @@ class Cluster:
             *options,
             stores=STORES,
             prefix=self.hosts.within(number),
+            ready_max_s=READY_MAX_S,
         )
 
     def await_node(self, number: int) -> None:

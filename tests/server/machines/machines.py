@@ -10,7 +10,9 @@ from urllib.request import urlopen
 
 from tests.server.served_on_postgres import Served
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
+READY_MAX_S = 240.0
+"""Three nodes start at once, each with two processes, on a machine that may have other things to do."""
 STORES = 6
 
 
@@ -19,7 +21,9 @@ class Node(Served):
         self.name = name
         self.namespace = namespace
         address = () if "--listen-nodes" in options else ("--listen-nodes", "127.0.0.1:0")
-        super().__init__(folder / name, dsn, namespace, "--node", name, *address, *options, stores=STORES)
+        super().__init__(
+            folder / name, dsn, namespace, "--node", name, *address, *options, stores=STORES, ready_max_s=READY_MAX_S
+        )
 
     def ready(self) -> "Node":
         said = self.wait_ready()
