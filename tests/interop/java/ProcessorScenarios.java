@@ -24,13 +24,13 @@ import java.util.concurrent.TimeUnit;
 /** Processors: messages that the SDK receives and settles in the background. */
 final class ProcessorScenarios {
     private static String next(BlockingQueue<String> seen) throws InterruptedException {
-        String body = seen.poll(10, TimeUnit.SECONDS);
+        String body = seen.poll(60, TimeUnit.SECONDS);
         truth(body != null, "no message came in time");
         return body;
     }
 
     private static void waitForEmpty(Stage s, String queue) throws InterruptedException {
-        for (int tries = 0; tries < 100; tries++) {
+        for (int tries = 0; tries < 1200; tries++) {
             if (s.administration().getQueueRuntimeProperties(queue).getTotalMessageCount() == 0) {
                 return;
             }
@@ -71,7 +71,7 @@ final class ProcessorScenarios {
             next(seen);
             next(seen);
             equal("MaxDeliveryCountExceeded", takeOne(s.deadLetters(queue)).getDeadLetterReason());
-            equal("USER_CALLBACK", errors.poll(5, TimeUnit.SECONDS));
+            equal("USER_CALLBACK", errors.poll(60, TimeUnit.SECONDS));
         });
 
         scenario("processor", "messages are settled by hand", s -> {

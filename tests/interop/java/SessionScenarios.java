@@ -67,7 +67,7 @@ final class SessionScenarios {
             CompletableFuture<String> came = CompletableFuture.supplyAsync(() -> s.closing(sessions.acceptNextSession()).getSessionId());
             Thread.sleep(200);
             s.sender(queue).sendMessage(inSession("late", "1"));
-            equal("late", came.get(10, TimeUnit.SECONDS));
+            equal("late", came.get(60, TimeUnit.SECONDS));
         });
 
         scenario("sessions", "session state is kept and cleared", s -> {

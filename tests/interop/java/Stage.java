@@ -33,7 +33,7 @@ import java.util.UUID;
 
 /** What one scenario works with: stock SDK clients of its own on one connection, closed when it ends. */
 final class Stage implements AutoCloseable {
-    static final Duration WAIT = Duration.ofSeconds(10);
+    static final Duration WAIT = Duration.ofSeconds(30);
 
     private final boolean isAlone;
     private final Deque<AutoCloseable> open = new ArrayDeque<>();
