@@ -368,6 +368,17 @@ def test_an_echo_is_answered() -> None:
     assert (flow.handle, flow.link_credit, flow.drain) == (0, 7, False)
 
 
+def test_a_sender_that_asks_for_an_echo_is_told_its_credit_and_others_are_not() -> None:
+    script = started()
+    script.sender(credit=50)
+    script.flow(handle=0, delivery_count=0, link_credit=50)
+    assert script.heard() == []
+    script.flow(handle=0, delivery_count=0, link_credit=50, echo=True)
+    (flow,) = script.heard()
+    assert isinstance(flow, Flow)
+    assert (flow.handle, flow.link_credit) == (0, 50)
+
+
 def test_credit_is_topped_up_as_deliveries_are_settled() -> None:
     wire = Wire().open()
     session, _ = wire.session()

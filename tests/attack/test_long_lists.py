@@ -43,6 +43,7 @@ def get(namespace: LocalNamespace, path: str) -> bytes:
     return content
 
 
+@pytest.mark.timeout(600)
 def test_a_page_of_a_thousand_entities_is_written_in_steps(namespace: LocalNamespace) -> None:
     control = namespace._running.control
 
@@ -51,7 +52,7 @@ def test_a_page_of_a_thousand_entities_is_written_in_steps(namespace: LocalNames
             names = [f"q{number}" for number in range(start, start + 20)]
             await asyncio.gather(*[control.create_queue(QueueDescription(name)) for name in names])
 
-    namespace._run(fill(), 100)
+    namespace._run(fill(), 500)
     get(namespace, "/$Resources/Queues?$top=1")
     with LongestTurn(namespace) as longest:
         page = get(namespace, f"/$Resources/Queues?$top={QUEUES}&api-version=2021-05")
