@@ -140,3 +140,32 @@ def test_a_frame_that_is_cut_short_is_refused() -> None:
     for size in range(len(data)):
         with pytest.raises(LineBroken):
             read_messages(ColumnReader(data[:size]))
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [],
+        ["", ""],
+        ["a", "", "bcd"],
+        ["a", None, "b"],
+        [None],
+        ["ü", "a"],
+        ["\ud800", "a"],
+        ["a" * 70_000, "b"],
+    ],
+)
+def test_texts_cross_a_line_as_they_are(texts: list[str | None]) -> None:
+    writer = ColumnWriter()
+    writer.texts(texts)
+    reader = ColumnReader(writer.done())
+    assert reader.texts(len(texts)) == texts
+    reader.end()
+
+
+def test_texts_that_end_before_their_sizes_break_the_line() -> None:
+    writer = ColumnWriter()
+    writer.texts(["abc", "def"])
+    for size in range(len(writer.done())):
+        with pytest.raises(LineBroken):
+            ColumnReader(writer.done()[:size]).texts(2)

@@ -11,6 +11,7 @@ What comes in is checked as far as it is read: a column that is too short breaks
 import sys
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import accumulate, pairwise, repeat
 from operator import attrgetter
 from struct import Struct, error
@@ -51,6 +52,11 @@ class ColumnWriter:
         self._parts += (_array("i", [len(value) for value in values]), *values)
 
     def texts(self, values: Sequence[str | None]) -> None:
+        with suppress(TypeError):  # one of them is None
+            joined = "".join(values)  # type: ignore[arg-type]
+            if joined.isascii():  # as most are: all of them in one piece
+                self._parts += (_array("i", [*map(len, values)]), joined.encode())  # type: ignore[arg-type]
+                return
         data = [None if value is None else value.encode("utf-8", "surrogatepass") for value in values]
         self._parts.append(_array("i", [-1 if value is None else len(value) for value in data]))
         self._parts += [value for value in data if value is not None]
@@ -95,10 +101,14 @@ class ColumnReader:
         return [data[first:last] for first, last in pairwise(accumulate(sizes, initial=start))]
 
     def texts(self, count: int) -> list[str | None]:
+        sizes = self.small(count)
         try:
-            return [
-                None if size == -1 else self.take(size).decode("utf-8", "surrogatepass") for size in self.small(count)
-            ]
+            if sizes and min(sizes) >= 0:
+                joined = self._data[self._at : self._at + sum(sizes)]
+                if joined.isascii():
+                    text = self.take(sum(sizes)).decode()
+                    return [text[first:last] for first, last in pairwise(accumulate(sizes, initial=0))]
+            return [None if size == -1 else self.take(size).decode("utf-8", "surrogatepass") for size in sizes]
         except UnicodeDecodeError:
             raise LineBroken("A column of texts holds something else.") from None
 
