@@ -26,6 +26,13 @@ def test_ports_are_free_different_and_below_those_of_outgoing_connections() -> N
             probe.bind(("127.0.0.1", port))
 
 
+def test_ports_that_one_process_was_given_are_given_to_no_other() -> None:
+    ports = free_ports(4)
+    ask = f"from twinbus.rehearsal import throwaway_stage as t; t.PORTS = {ports}; t.free_ports(1)"
+    asked = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=False)
+    assert "no 1 free ports" in asked.stderr
+
+
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
 def test_signals_that_end_a_program_interrupt_it_like_ctrl_c(ending: signal.Signals) -> None:
     before = signal.getsignal(ending)

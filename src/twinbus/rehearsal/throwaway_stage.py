@@ -1,12 +1,15 @@
 """A temporary pair for one rehearsal: two processes with their data in a temporary folder, on free ports."""
 
 import contextlib
+import fcntl
+import os
 import shutil
 import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import SystemRandom
+from typing import IO
 
 from twinbus.errors import MessagingError
 from twinbus.rehearsal.interruption import uninterrupted
@@ -89,16 +92,18 @@ def throw_away_stage() -> Iterator[ThrowAwayStage]:
 
 
 def free_ports(count: int) -> list[int]:
+    """For as long as this process lives no other rehearsal takes them, even while nobody listens there: a namespace needs a while
+    to start, and one that was killed wants its port back."""
     random = SystemRandom()
     found: list[int] = []
     for _ in range(PORT_TRIES_MAX):
         port = random.choice(PORTS)
-        if port not in found and _is_free(port):
+        if _is_free(port) and _claim(port):
             found.append(port)
         if len(found) == count:
             return found
     raise MessagingError(
-        f"There are no {count} free ports between {PORTS.start} and {PORTS.stop - 1}. Stop the programs that use them."
+        f"There are no {count} free ports between {PORTS[0]} and {PORTS[-1]}. Stop the programs that use them."
     )
 
 
@@ -108,6 +113,25 @@ def _is_free(port: int) -> bool:
             probe.bind(("127.0.0.1", port))
         except OSError:
             return False
+    return True
+
+
+_claims: dict[int, IO[str]] = {}
+
+
+def _claim(port: int) -> bool:
+    """By a lock on a file of this user's, which the system releases when the process ends."""
+    if port in _claims:
+        return False
+    folder = Path(tempfile.gettempdir()) / f"twinbus-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    file = (folder / str(port)).open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return False
+    _claims[port] = file
     return True
 
 
