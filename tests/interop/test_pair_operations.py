@@ -80,7 +80,13 @@ def syphon_with_stock_clients(pair: Pair, passes: int) -> None:
 def _syphon(primary: ServiceBusClient, secondary: ServiceBusClient, passes: int) -> None:
     clock = SystemClock()
     destinations = DestinationSenders(primary, clock)
-    transport = StockTransport(as_syphon(secondary.get_queue_receiver(QUEUE)), destinations, lambda _: None, clock)
+    transport = StockTransport(
+        as_syphon(secondary.get_queue_receiver(QUEUE)),
+        destinations,
+        lambda _: None,
+        clock,
+        secondary.get_queue_receiver,
+    )
     for _ in range(passes):
         run(pump().do_pass(POLL_S), transport.perform)
     transport.close()

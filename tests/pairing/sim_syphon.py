@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from twinbus.clock import Millis
 from twinbus.errors import MessageLockLost
+from twinbus.model.paths import path_key
+from twinbus.pairing.catching_up import Survey
 from twinbus.pairing.failures import classify
 from twinbus.pairing.steps import run
 from twinbus.pairing.syphon.pump import Pass, Pump
@@ -16,6 +18,7 @@ from twinbus.pairing.syphon.transport import (
     Chunk,
     Complete,
     DeadLetter,
+    LookInto,
     Receive,
     Request,
     SendAll,
@@ -41,7 +44,10 @@ class Waiting:
 
 @dataclass
 class BacklogQueue:
+    """Each may be in a messaging store of its own, which may be down."""
+
     is_full: bool = False
+    is_down: bool = False
     waiting: list[Waiting] = field(default_factory=list)
     dead: list[str] = field(default_factory=list)
     last_number: int = 0
@@ -56,6 +62,11 @@ class BacklogQueue:
             each.locked_until = now + LOCK
             each.lock_count += 1
         return [Taken((each, each.lock_count), each.number, each.locked_until, each.transfer) for each in free]
+
+    def look(self, index: int, survey: Survey) -> None:
+        for each in self.waiting:
+            stage = each.transfer.stage.number if each.transfer.stage else 0
+            survey.add(index, path_key(each.transfer.path), each.transfer.session_id, each.number, stage)
 
     def held(self, taken: Taken, now: Millis) -> Waiting | None:
         """The message, if the lock that it was taken with still holds."""
@@ -109,8 +120,15 @@ class SimSyphon:
         secondary = self.world.secondary
         if isinstance(request, SendAll):
             return [self._send(chunk) for chunk in request.chunks]
+        if isinstance(request, LookInto):
+            secondary.reach(SEND_TIMEOUT_S)
+            other, survey = self.world.queues[request.queue], Survey(0)
+            _check_up(other)
+            other.look(0, survey)
+            return survey
         if isinstance(request, Receive):
             secondary.reach(SEND_TIMEOUT_S)
+            _check_up(self.queue)
             return self._receive(request.count_max)
         if isinstance(request, Complete | DeadLetter | Abandon):
             self._settle(request)
@@ -130,6 +148,7 @@ class SimSyphon:
         taken = [request.taken] if isinstance(request, DeadLetter) else request.taken
         try:
             secondary.reach(SEND_TIMEOUT_S)
+            _check_up(self.queue)
         except Exception:
             self._come_again(taken)
             raise
@@ -172,6 +191,11 @@ class SimSyphon:
             return error
         self.under_way.update(ids)
         return None
+
+
+def _check_up(queue: BacklogQueue) -> None:
+    if queue.is_down:
+        raise ConnectionError("its messaging store is down")
 
 
 def _id(taken: Taken) -> str:

@@ -184,9 +184,14 @@ class Conversation:
         return sum(arrived[one] > arrived[other] for ids in self.accepted.values() for one, other in pairwise(ids))
 
 
-def run_outages(world: World) -> Conversation:
+def run_outages(world: World, *, loses_queues: bool = False) -> Conversation:
     talk, random = Conversation(world), world.random
+    queues = list(world.queues.values())
     for turn in range(60):
+        if loses_queues:
+            for queue in queues:
+                queue.is_down = False
+            random.choice(queues).is_down = turn % 4 > 0
         if turn % 15 == 5:
             random.choice(
                 (lambda: setattr(world.primary, "is_down", True), lambda: setattr(world.primary, "is_hung", True))
@@ -199,13 +204,15 @@ def run_outages(world: World) -> Conversation:
             syphon.step()
         world.pass_time(random.randint(0, 4) * SECOND)
     world.primary.heal()
-    for _ in range(90):
+    for turn in range(90):
+        for queue in queues:
+            queue.is_down = queue.is_down and turn < 20
         talk.speak()
         for syphon in world.syphons:
             for _ in range(4):
                 syphon.step()
         world.pass_time(SECOND)
-    for _ in range(400):
+    for _ in range(3000):
         for syphon in world.syphons:
             syphon.step()
         world.pass_time(SECOND)
@@ -216,10 +223,10 @@ def run_outages(world: World) -> Conversation:
     return talk
 
 
-def check_outages(seeds: range) -> None:
+def check_outages(seeds: range, *, loses_queues: bool = False) -> None:
     for seed in seeds:
         world = world_of(seed)
-        talk = run_outages(world)
+        talk = run_outages(world, loses_queues=loses_queues)
         assert talk.out_of_order() == 0, f"seed {seed}"
         assert world.availability.state().entities[0].availability is Availability.HEALTHY, f"seed {seed}"
         recovered_count = sum(event.kind is EventKind.RECOVERED for event in world.events)
@@ -233,10 +240,18 @@ def test_no_message_of_a_session_is_overtaken_over_the_end_of_an_outage(first: i
     check_outages(range(first, first + 5))
 
 
+@pytest.mark.rule("B8.7")
+@pytest.mark.parametrize("first", [0, 5])
+def test_no_message_of_a_session_is_overtaken_when_backlog_queues_fail_in_the_middle(first: int) -> None:
+    """A session goes on in another queue, and what is there waits for what is in the lost one."""
+    check_outages(range(first, first + 5), loses_queues=True)
+
+
 @pytest.mark.nightly
+@pytest.mark.parametrize("loses_queues", [False, True])
 @pytest.mark.parametrize("first", range(100, 400, 50))
-def test_no_message_of_a_session_is_overtaken_over_many_more_outages(first: int) -> None:
-    check_outages(range(first, first + 50))
+def test_no_message_of_a_session_is_overtaken_over_many_more_outages(first: int, loses_queues: bool) -> None:
+    check_outages(range(first, first + 50), loses_queues=loses_queues)
 
 
 def test_without_the_option_new_messages_overtake_the_backlog() -> None:

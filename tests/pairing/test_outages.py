@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from tests.pairing.conftest import Spaces
 from tests.pairing.namespaces import NamespaceProcess, until
 from tests.pairing.relay_thread import RelayThread
-from tests.pairing.trial import Trial, is_in
+from tests.pairing.trial import BACKLOG_QUEUE_COUNT, Trial, is_in
 from twinbus.pairing import Availability, EventKind, FailureKind, classify
 from twinbus.pairing.backlog import backlog_queue_path
 
@@ -275,6 +275,24 @@ def test_messages_of_a_session_come_home_in_order_and_with_their_session(spaces:
     delivered = [int(name[1:]) for name in trial.audit(may_repeat=True).delivered]
     assert delivered[-30:] == sorted(delivered[-30:])
     assert len(spaces.primary.take_all(trial.path, session_id="s")) == len(delivered)
+
+
+@pytest.mark.rule("B8.7", "B5")
+def test_a_message_session_is_in_order_though_its_backlog_queue_was_lost_in_the_middle(spaces: Spaces) -> None:
+    """Each of the two queues is in a store of its own: the session moves from the lost one to the other."""
+    trial = Trial(spaces, requires_session=True)
+    with trial.paired(failover_interval=timedelta(0)) as client, trial.sender(client) as sender:
+        spaces.primary.kill()
+        for store in (0, 1, 0):
+            with spaces.secondary.stores_down(store):
+                assert all(trial.send(sender, timeout=10, session_id="s") for _ in range(5))
+        used = {event.queue for event in trial.events if event.kind is EventKind.BACKLOG_SEND}
+        assert len(used) == BACKLOG_QUEUE_COUNT
+        spaces.primary.revive()
+    trial.bring_home()
+    trial.audit(may_repeat=True)
+    arrived = spaces.primary.take_all(trial.path, "s")
+    assert list(dict.fromkeys(arrived)) == [f"m{number}" for number in range(15)]
 
 
 @pytest.mark.rule("B5", "B8")

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -38,6 +39,7 @@ from twinbus.model.received_payload import read_front
 from twinbus.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
 from twinbus.pairing.aio.blocking_clients import blocking_client
+from twinbus.pairing.stages import Stage, staged
 from twinbus.pairing.transfer import AnyMessage, set_aside
 
 
@@ -56,6 +58,34 @@ def put(spaces: Spaces, queue: str, path: str, messages: list[AnyMessage]) -> No
 def take(spaces: Spaces, path: str, count: int) -> list[ServiceBusReceivedMessage]:
     with spaces.primary.client() as client, client.get_queue_receiver(path) as receiver:
         return receiver.receive_messages(max_message_count=count, max_wait_time=2)
+
+
+@pytest.mark.rule("B8.7")
+def test_what_follows_another_backlog_queue_comes_home_after_it(spaces: Spaces) -> None:
+    path = spaces.primary.create_queue()
+    with pair_namespaces(
+        spaces.primary.client(),
+        spaces.secondary.client(),
+        replace(options(), backlog_queue_count=2, enable_syphon=False),
+        secondary_administration=spaces.secondary.administration(),
+    ) as client:
+        first, second = client.backlog_queues[0], client.backlog_queues[1]
+        name = first.partition("/")[0]
+    ids = [f"m{number}" for number in range(4)]
+    aside = [set_aside(ServiceBusMessage(each, message_id=each, session_id="s"), path, str, 0) for each in ids]
+    with spaces.secondary.client() as stock:
+        for queue, messages in ((second, staged(aside[2:], {"S": Stage(1, (0,))})), (first, aside[:2])):
+            with stock.get_queue_sender(queue) as sender:
+                sending: Any = messages
+                sender.send_messages(sending)
+    with pair_namespaces(
+        spaces.primary.client(),
+        spaces.secondary.client(),
+        replace(options(), backlog_queue_count=2, primary_name=name),
+        secondary_administration=spaces.secondary.administration(),
+    ):
+        until(lambda: spaces.primary.count(path) == len(ids))
+    assert [each.message_id for each in take(spaces, path, len(ids))] == ids
 
 
 @pytest.mark.rule("B6.2")

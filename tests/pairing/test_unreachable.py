@@ -164,7 +164,9 @@ def test_a_pump_whose_secondary_says_nothing_is_not_blocked_for_ever(silent_port
     with ServiceBusClient.from_connection_string(connection_string(silent_port), retry_total=0) as client:
         clock = SteadyClock()
         destinations = DestinationSenders(client, clock)
-        transport = StockTransport(client.get_queue_receiver("q"), destinations, lambda _: None, clock)
+        transport = StockTransport(
+            client.get_queue_receiver("q"), destinations, lambda _: None, clock, client.get_queue_receiver
+        )
         with ThreadPoolExecutor(1) as pumping:
             receiving = pumping.submit(transport.perform, Receive(1, 0.01))
 

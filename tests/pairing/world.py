@@ -20,7 +20,7 @@ from azure.servicebus.exceptions import (
 
 from tests.pairing.sim_syphon import BacklogQueue, SimSyphon
 from twinbus.clock import Millis
-from twinbus.model.paths import path_key
+from twinbus.model import wire_names
 from twinbus.pairing.backlog_delivery import Pause
 from twinbus.pairing.catching_up import Survey
 from twinbus.pairing.courier import AskPartitioning, Courier, Step, ToPrimary
@@ -29,6 +29,7 @@ from twinbus.pairing.events import PairingEvent
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.partitioning import Partitioning
 from twinbus.pairing.send_availability import SendAvailability
+from twinbus.pairing.stages import Stage, parse_stage
 from twinbus.pairing.steps import run
 from twinbus.pairing.syphon.transport import Transfer
 from twinbus.pairing.transfer import clone
@@ -196,8 +197,10 @@ class World:
             return
         self.survey_count += len(queues)
         for index, path in queues.items():
-            for each in self.queues[path].waiting:
-                survey.add(index, path_key(each.transfer.path), each.transfer.session_id, each.number)
+            if self.queues[path].is_down:
+                process.surveyed(None, self.clock.at)
+                return
+            self.queues[path].look(index, survey)
         process.surveyed(survey, self.clock.at)
 
     def _ping(self, process: SendAvailability, ping: Ping) -> None:
@@ -261,13 +264,22 @@ class SimSender:
         secondary.reach(timeout_s)
         if self.world.queues[queue].is_full:
             raise ServiceBusQuotaExceededError()
+        if self.world.queues[queue].is_down:
+            raise ServiceBusError("its messaging store is down", condition=b"amqp:internal-error")
         assert len(ids) == (len(parcel) if isinstance(parcel, ServiceBusMessageBatch) else 1)
         for each in ids:
-            self.world.queues[queue].add(Transfer(self.path, each, 1, session_id, None))
+            self.world.queues[queue].add(Transfer(self.path, each, 1, session_id, None, _stage(parcel)))
         if secondary.loses_reply():
             for each in ids:
                 self.world.auditor.answer_lost(each)
             raise ConnectionError("reply lost")
+
+
+def _stage(parcel: AmqpAnnotatedMessage | ServiceBusMessageBatch) -> Stage | None:
+    if isinstance(parcel, ServiceBusMessageBatch):
+        return None
+    said = (parcel.application_properties or {}).get(wire_names.TRANSFER_FOLLOWS)
+    return parse_stage(said) if isinstance(said, str) else None
 
 
 def _message(message_id: str, session_id: str | None) -> AmqpAnnotatedMessage:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from twinbus.client.entity_node import EntityNode
 from twinbus.client.namespace import Namespace
 from twinbus.client.receiver import Receiver
 from twinbus.client.sender import Sender
@@ -37,6 +38,11 @@ class KeptLinks:
         """A new one; its owner closes it."""
         async with self._opening:
             return await (await self._connected()).receiver(path, credit=credit)
+
+    async def entity(self, path: str) -> EntityNode:
+        """To ask about its messages, on the same connection."""
+        async with self._opening:
+            return (await self._connected()).entity(path)
 
     async def reach(self) -> None:
         """Connect, unless connected. Raises MessagingError or OSError if the namespace does not answer."""

@@ -14,6 +14,7 @@ from twinbus.pairing.errors import BacklogUnavailable
 from twinbus.pairing.failures import FailureKind
 from twinbus.pairing.line import NotWantedAnyMore
 from twinbus.pairing.send_availability import SendAvailability
+from twinbus.pairing.stages import Stage, staged
 
 ATTEMPT_MIN_S = 1.0
 """A queue that does not answer within less time than this has not failed: one caller's short timeout must not take the queue
@@ -53,6 +54,7 @@ class BacklogDelivery:
     def __init__(self, path: str, availability: SendAvailability, clock: Clock) -> None:
         self.queue: int | None = None
         self._path, self._availability, self._clock = path, availability, clock
+        self._size_max = availability.options.message_size_max
 
     def queue_ahead(self, now: Millis) -> int | None:
         """The backlog queue that this sender would use now."""
@@ -60,16 +62,33 @@ class BacklogDelivery:
         return self.queue
 
     def deliver(
+        self, messages: list[AmqpAnnotatedMessage], sessions: Collection[str], deadline: Millis
+    ) -> Generator[ToBacklog | Pause, Any, None]:
+        """As few parcels as hold the messages, in order."""
+        for parcel, held in parcels(messages, self._size_max):
+            deadline = yield from self._deliver(parcel, held, sessions, deadline)
+
+    def _deliver(
         self, parcel: Parcel, held: list[AmqpAnnotatedMessage], sessions: Collection[str], deadline: Millis
     ) -> Generator[ToBacklog | Pause, Any, Millis]:
         """Try queue after queue until one takes the parcel. Returns the deadline, later by what was waited in line."""
         availability, now = self._availability, self._clock.now()
         tries = _Tries(stays_until=now + (deadline - now) // 2)
+        plain, said = held, dict[str, Stage]()
         while True:
             # Also kept in a local: another thread with the same sender may change it in the meantime.
             queue = self._next_queue(sessions, tries)
             if queue is None:
                 raise self._no_queue(tries.last_error)
+            stages = availability.stages_at(self._path, sessions, queue)
+            if stages != said:
+                said = stages
+                (parcel, held), *more = parcels(staged(plain, stages), self._size_max)
+                if more:  # what they have to say has made one batch too large
+                    for part in (plain[: len(held)], plain[len(held) :]):
+                        for smaller, kept in parcels(part, self._size_max):
+                            deadline = yield from self._deliver(smaller, kept, sessions, deadline)
+                    return deadline
             attempt = self._attempt(queue, parcel, sessions, deadline, tries)
             availability.backlog_begins(self._path, sessions, queue)
             accepted_by: int | None = None
@@ -93,12 +112,12 @@ class BacklogDelivery:
                 availability.backlog_ends(self._path, sessions, self._clock.now(), accepted_by)
 
     def _next_queue(self, sessions: Collection[str], tries: "_Tries") -> int | None:
-        """Message sessions stay with their queue for half of the time, and for all of it while no other works either: what goes
-        elsewhere may overtake what waits there. Other messages go wherever they are taken."""
+        """Message sessions stay with their queue for half of the time: what goes elsewhere comes home later, as it waits for what
+        is there. Other messages go wherever they are taken."""
         own, now = self._availability.queue_of(self._path, sessions), self._clock.now()
-        if own is not None and (now < tries.stays_until or self._availability.is_worth_trying(own)):
+        if own is not None and now < tries.stays_until:
             return own
-        self.queue = self._availability.choose_queue(self.queue, now)
+        self.queue = self._availability.choose_queue(self.queue if own is None else own, now)
         return self.queue
 
     def _attempt(

@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiver
 
@@ -18,13 +18,27 @@ from twinbus.model.paths import path_key
 from twinbus.pairing.catching_up import SURVEYED_MAX, Survey
 from twinbus.pairing.guarded_sender import close_all, interrupt
 from twinbus.pairing.pair_meter import PairMeter
+from twinbus.pairing.stages import parse_stage
 from twinbus.pairing.steps import run
 
 PAGE_TIMEOUT_S = 10.0
 SURVEY_MAX: Millis = 30_000
 QUEUES_AT_ONCE = 4
 
-Pages: TypeAlias = Generator[int, Sequence[ServiceBusReceivedMessage], None]
+_NAMES = wire_names.TRANSFER_PATH, wire_names.TRANSFER_SESSION_ID, wire_names.TRANSFER_FOLLOWS
+
+
+class Peeked(Protocol):
+    """A message that is looked at, of the SDK's or our own client."""
+
+    @property
+    def sequence_number(self) -> int | None: ...
+
+    @property
+    def application_properties(self) -> Any: ...
+
+
+Pages: TypeAlias = Generator[int, Sequence[Peeked], None]
 """Yields the sequence number to peek from, and is sent the page."""
 
 
@@ -41,10 +55,18 @@ def pages(index: int, survey: Survey) -> Pages:
     survey.is_complete = False
 
 
-def _note(index: int, message: ServiceBusReceivedMessage, survey: Survey) -> None:
+def _note(index: int, message: Peeked, survey: Survey) -> None:
     properties: dict[Any, Any] = message.application_properties or {}
-    path, session = (_text(properties, name) for name in (wire_names.TRANSFER_PATH, wire_names.TRANSFER_SESSION_ID))
-    survey.add(index, path_key(path or ""), session, message.sequence_number or 0)
+    path, session, stage = (_text(properties, name) for name in _NAMES)
+    survey.add(index, path_key(path or ""), session, message.sequence_number or 0, _number_of(stage))
+
+
+def _number_of(stage: str | None) -> int:
+    """Of what nobody can read, that it is early: others wait for it."""
+    try:
+        return 0 if stage is None else parse_stage(stage).number
+    except ValueError:
+        return 0
 
 
 def _text(properties: dict[Any, Any], name: str) -> str | None:
@@ -91,7 +113,7 @@ class Surveyor:
         if receiver is None:
             receiver = self._receivers[index] = self._secondary.get_queue_receiver(path)
 
-        def perform(number: int) -> Sequence[ServiceBusReceivedMessage]:
+        def perform(number: int) -> Sequence[Peeked]:
             page: Sequence[ServiceBusReceivedMessage] = peek(receiver, number)
             self._meter.peeked(path, len(page), self._clock.now())
             return page

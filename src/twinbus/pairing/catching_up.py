@@ -18,6 +18,7 @@ from enum import Enum
 
 from twinbus.clock import NEVER, Millis
 from twinbus.model.session_key import session_key
+from twinbus.pairing.stages import QUEUES_MAX, Stage
 
 SESSIONS_MAX = 100_000
 """Of one entity, that are known by name. Beyond that every session goes on through the backlog until it is empty."""
@@ -38,13 +39,32 @@ class Order(Enum):
 
 @dataclass(slots=True)
 class Trail:
-    """Of one session: what this process sent to the backlog. `queue` is where its last message was accepted; one that was not may
-    be in any of those that were tried."""
+    """Of one session: what this process sent to the backlog. `queue` is where its last message was accepted, at the stage `stage`,
+    and `behind` are those with earlier stages; a message that was not accepted may be in any of those that were tried."""
 
-    queue: int
+    queue: int | None = None
+    stage: int = 0
+    behind: tuple[int, ...] = ()
     tried: set[int] = field(default_factory=set)
     sent_at: Millis = 0
     under_way: int = 0
+
+    def stage_at(self, queue: int) -> Stage | None:
+        """What a message that goes to this queue has to say. None if it follows nothing in another one."""
+        if self.queue is None or self.queue == queue:
+            return Stage(self.stage, self.behind) if self.stage else None
+        return Stage(self.stage + 1, _with(self.behind, self.queue))
+
+    def accepted_by(self, queue: int) -> None:
+        if self.queue is not None and self.queue != queue:
+            self.behind = _with(self.behind, self.queue)
+            self.stage += 1
+        self.queue = queue
+
+
+def _with(behind: tuple[int, ...], queue: int) -> tuple[int, ...]:
+    """The latest last. One that was left more than a hundred moves ago is not waited for."""
+    return (*(each for each in behind if each != queue), queue)[-QUEUES_MAX:]
 
 
 Numbers = dict[int, tuple[int, int]]
@@ -60,14 +80,22 @@ class Survey:
     waiting: dict[str, dict[str, Numbers]] = field(default_factory=dict)
     queues: set[int] = field(default_factory=set)
     """Those in which anything waited."""
+    stages: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The lowest stage of each destination and session that waited."""
 
-    def add(self, queue: int, path_key: str, session_id: str | None, number: int) -> None:
+    def add(self, queue: int, path_key: str, session_id: str | None, number: int, stage: int = 0) -> None:
         self.queues.add(queue)
         if session_id is None:
             return
-        numbers = self.waiting.setdefault(path_key, {}).setdefault(session_key(session_id), {})
+        session = session_key(session_id)
+        numbers = self.waiting.setdefault(path_key, {}).setdefault(session, {})
         low, high = numbers.get(queue, (number, number))
         numbers[queue] = min(low, number), max(high, number)
+        self.stages[path_key, session] = min(stage, self.stages.get((path_key, session), stage))
+
+    def is_clear(self, path_key: str, session: str, stage: int) -> bool:
+        """Whether surely nothing of an earlier stage waited."""
+        return self.is_complete and self.stages.get((path_key, session), stage) >= stage
 
 
 @dataclass(slots=True)
@@ -98,7 +126,7 @@ class CatchingUp:
                 if len(self.trails) >= SESSIONS_MAX:
                     self._is_overfull = True
                     continue
-                trail = self.trails[session] = Trail(queue)
+                trail = self.trails[session] = Trail()
             trail.tried.add(queue)
             trail.under_way += 1
 
@@ -111,15 +139,20 @@ class CatchingUp:
                 trail.under_way = max(0, trail.under_way - 1)
                 trail.sent_at = now
                 if accepted_by is not None:
-                    trail.queue = accepted_by
+                    trail.accepted_by(accepted_by)
 
     def queue_of(self, sessions: Iterable[str]) -> int | None:
-        """The backlog queue that holds the last message of the first of them."""
+        """The backlog queue that holds the last message of one of them."""
         for session in map(session_key, sessions):
             trail = self.trails.get(session)
-            if trail is not None:
+            if trail is not None and trail.queue is not None:
                 return trail.queue
         return None
+
+    def stages_at(self, sessions: Iterable[str], queue: int) -> dict[str, Stage]:
+        """By session key, what messages of these sessions have to say if they go to this queue."""
+        found = {each: trail.stage_at(queue) for each in map(session_key, sessions) if (trail := self.trails.get(each))}
+        return {session: stage for session, stage in found.items() if stage is not None}
 
     def start(self, now: Millis, concerns: Callable[[str], bool] | None = None) -> bool:
         """The entity is healthy again, or that part of it which these sessions need. True if it has to catch up: nobody has

@@ -23,7 +23,7 @@ from twinbus.meter.operation import Cause
 from twinbus.model import wire_names
 from twinbus.model.durations import millis_of
 from twinbus.pairing.attempt import Attempt
-from twinbus.pairing.backlog_delivery import BacklogDelivery, Pause, ToBacklog, parcels
+from twinbus.pairing.backlog_delivery import BacklogDelivery, Pause, ToBacklog
 from twinbus.pairing.entity_watch import EntityWatch
 from twinbus.pairing.failover import Route
 from twinbus.pairing.failures import FailureKind, as_named, is_answer
@@ -305,11 +305,10 @@ class Courier:
         if refusal is not None:
             # Every send raises this one error, so what each of them adds to its traceback would stay.
             raise refusal.with_traceback(None)
-        now, deadline = self._clock.now(), errand.deadline
+        now = self._clock.now()
         aside = [set_aside(message, self.path, self._new_message_id, now) for message in errand.messages]
         sessions = sessions_of(errand.messages)
-        for parcel, held in parcels(aside, self._size_max):
-            deadline = yield from self.backlog.deliver(parcel, held, sessions, deadline)
+        yield from self.backlog.deliver(aside, sessions, errand.deadline)
 
     def _left_s(self, deadline: Millis) -> float:
         return (deadline - self._clock.now()) / 1000

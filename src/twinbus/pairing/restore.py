@@ -15,6 +15,7 @@ from twinbus.errors import MessagingError
 from twinbus.model import wire_names
 from twinbus.model.message_limits import TIME_TO_LIVE_MAX
 from twinbus.model.received_payload import BROKER_ANNOTATIONS, BROKER_DELIVERY_ANNOTATIONS, read_front, without
+from twinbus.pairing.stages import Stage, parse_stage
 from twinbus.pairing.transfer import RESERVED_NAMES
 
 ABSOLUTE_EXPIRY_MAX = 253_402_300_799_000  # the last second of the year 9999
@@ -36,6 +37,7 @@ class Restored:
     sequence_number: int
     locked_until: Millis
     """Both are the backlog queue's; 0 in a payload that no broker delivered."""
+    stage: Stage | None = None
 
 
 def restore(payload: bytes) -> Restored:
@@ -71,8 +73,25 @@ def _restore(sections: Sections, rest: bytes) -> Restored:
     partition_key = annotations.get(wire_names.PARTITION_KEY)
     number, locked_until = delivery_facts(sections)
     return Restored(
-        path, encode_sections(front) + rest, properties.message_id, session_id, partition_key, number, locked_until
+        path,
+        encode_sections(front) + rest,
+        properties.message_id,
+        session_id,
+        partition_key,
+        number,
+        locked_until,
+        _stage(aside),
     )
+
+
+def _stage(aside: dict[str, Value]) -> Stage | None:
+    text = take_text(aside, wire_names.TRANSFER_FOLLOWS)
+    if text is None:
+        return None
+    try:
+        return parse_stage(text)
+    except ValueError as error:
+        raise NotATransfer(f"The property {wire_names.TRANSFER_FOLLOWS} is {text!r}, which is not a stage.") from error
 
 
 def delivery_facts(sections: Sections) -> tuple[int, Millis]:

@@ -22,6 +22,7 @@ from twinbus.pairing.failures import FailureKind, is_answer, kind_by
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_meter import PairMeter
 from twinbus.pairing.partitioning import Partitioning
+from twinbus.pairing.stages import Stage
 from twinbus.pairing.transfer import AnyMessage
 
 _BY_ORDER = {Order.PRIMARY: Route.PRIMARY, Order.BACKLOG: Route.BACKLOG, Order.HOLD: Route.HOLD}
@@ -120,6 +121,13 @@ class SendAvailability:
             return None
         with self._lock:
             return self._watches[path_key(path)].catching_up.queue_of(sessions)
+
+    def stages_at(self, path: str, sessions: Collection[str], index: int) -> dict[str, Stage]:
+        """What messages of these sessions have to say in this backlog queue, if earlier ones wait in another."""
+        if not sessions or not self.options.ordered_recovery:
+            return {}
+        with self._lock:
+            return self._watches[path_key(path)].catching_up.stages_at(sessions, index)
 
     def start_survey(self, now: Millis) -> dict[int, str] | None:
         """The backlog queues to look into now; the caller reports what it finds. None if that is not due."""

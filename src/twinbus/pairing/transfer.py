@@ -28,6 +28,7 @@ RESERVED_NAMES = frozenset(
         wire_names.TRANSFER_SESSION_ID,
         wire_names.TRANSFER_TIME_TO_LIVE,
         wire_names.TRANSFER_SCHEDULED_ENQUEUE_TIME,
+        wire_names.TRANSFER_FOLLOWS,
     }
 )
 

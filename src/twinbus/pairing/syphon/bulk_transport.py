@@ -15,6 +15,10 @@ from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
 from twinbus.errors import MessageLockLost, MessagingError, OperationTimeout
 from twinbus.meter.operation import SYPHON_PRODUCT
+from twinbus.model.message_limits import PEEK_COUNT_MAX
+from twinbus.pairing.backlog_survey import pages
+from twinbus.pairing.catching_up import Survey
+from twinbus.pairing.steps import run_async
 from twinbus.pairing.syphon.pump import BATCH_MAX
 from twinbus.pairing.syphon.transport import (
     Abandon,
@@ -22,6 +26,7 @@ from twinbus.pairing.syphon.transport import (
     Chunk,
     Complete,
     DeadLetter,
+    LookInto,
     Receive,
     Request,
     SendAll,
@@ -78,11 +83,23 @@ class BulkTransport:
                 await self._settle(taken, ACCEPTED)
             case Abandon(taken):
                 await self._settle(taken, abandoned())
+            case LookInto(queue):
+                return await self._look_into(queue)
             case DeadLetter(each, reason, description):
                 await self._settle([each], dead_lettered(reason, description[:DESCRIPTION_MAX]))
             case Wait(duration):
                 await self._wait(duration / 1000)
         return None
+
+    async def _look_into(self, queue: str) -> Survey:
+        survey, node = Survey(0), await self._secondary.entity(queue)
+
+        async def peek(number: int) -> Sequence[ReceivedMessage]:
+            async with asyncio.timeout(TIMEOUT_S):
+                return await node.peek(PEEK_COUNT_MAX, from_number=number)
+
+        await run_async(pages(0, survey), peek)
+        return survey
 
     async def close(self) -> None:
         """What was handed to us in advance is given back at once; what was left keeps its lock."""

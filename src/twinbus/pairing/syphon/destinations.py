@@ -5,11 +5,12 @@ number may go to the same destination. A broker hands out the lowest number that
 ended, that message comes before all others, unless another syphon took it or it is gone.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeAlias
 
-from twinbus.clock import Millis
+from twinbus.clock import NEVER, Millis
 from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 from twinbus.pairing.syphon.transport import Chunk, Taken, Transfer
 
@@ -42,6 +43,8 @@ class Destination:
     retry_after: Millis = RETRY_MIN
     left: dict[int, Millis] = field(default_factory=dict)
     """Sequence number to end of lock."""
+    following: dict[str, dict[int, Millis]] = field(default_factory=dict)
+    """What was left because it follows messages in other backlog queues: by session, sequence number to end of lock."""
     had_poison: bool = False
     """In this pass. The fine cut may have been necessary only for one message, which is gone."""
 
@@ -67,6 +70,26 @@ class Destination:
     def leave(self, sequence_number: int, locked_until: Millis) -> None:
         self.left[sequence_number] = locked_until
 
+    def follow(self, session: str, sequence_number: int, locked_until: Millis) -> None:
+        self.following.setdefault(session, {})[sequence_number] = locked_until
+
+    def are_free(self, sequence_numbers: Sequence[int], now: Millis) -> None:
+        """Followers that were given back."""
+        for numbers in self.following.values():
+            for number in numbers.keys() & set(sequence_numbers):
+                numbers[number] = now
+
+    def is_behind(self, session: str, sequence_number: int, received_at: Millis) -> bool:
+        """Whether an earlier message of the session was left and has not come again. Forgets what would have come by now."""
+        numbers = self.following.get(session)
+        if numbers is None:
+            return False
+        for number in [number for number, until in numbers.items() if until + CLOCK_SKEW_MAX <= received_at]:
+            del numbers[number]
+        if not numbers:
+            del self.following[session]
+        return any(number < sequence_number for number in numbers)
+
     def failed(self, now: Millis) -> None:
         self.paused_until = now + self.retry_after
         self.retry_after = min(RETRY_MAX, 2 * self.retry_after)
@@ -79,7 +102,8 @@ class Destination:
 
     def came_again(self, sequence_number: int) -> bool:
         """True for a message that was left before."""
-        return self.left.pop(sequence_number, None) is not None
+        followed = [numbers.pop(sequence_number, None) for numbers in self.following.values()]
+        return self.left.pop(sequence_number, None) is not None or any(followed)
 
 
 @dataclass(slots=True)
@@ -94,14 +118,13 @@ class PumpMemory:
         return self.destinations.setdefault(path, Destination())
 
     def all_free_at(self, now: Millis) -> Millis:
-        """When the last lock ends of what was left for destinations that are not paused."""
-        return max(
-            (until for each in self.destinations.values() if now >= each.paused_until for until in each.left.values()),
-            default=now,
-        )
+        """When the last lock ends of what was left for destinations that are not paused; NEVER if nothing was."""
+        open_now = [each for each in self.destinations.values() if now >= each.paused_until]
+        return max((until for each in open_now for until in each.left.values()), default=NEVER)
 
     def left_count(self) -> int:
-        return sum(len(each.left) for each in self.destinations.values())
+        followers = sum(len(numbers) for each in self.destinations.values() for numbers in each.following.values())
+        return followers + sum(len(each.left) for each in self.destinations.values())
 
 
 def first_chunk(path: str, group: Group, cut: Cut) -> Chunk:

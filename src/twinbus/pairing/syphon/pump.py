@@ -5,6 +5,9 @@ completes what was accepted. A destination that is down or full keeps its messag
 backlog: they are left, their locks end, they come again. What can never arrive is
 dead-lettered in the backlog queue with destination and reason.
 
+A message that follows others of its session in another backlog queue (see `pairing/stages.py`) is left until those are home, and so
+is what comes behind it in its session; nothing else waits for it.
+
 A message is completed only after its destination accepted it, so a crash at any point repeats
 messages and loses none.
 
@@ -21,10 +24,12 @@ from typing import TypeAlias
 from twinbus.clock import Clock, Millis
 from twinbus.errors import MessagingError
 from twinbus.model.pairing_limits import SYPHON_POLL
+from twinbus.pairing.catching_up import Survey
 from twinbus.pairing.events import EventKind, PairingEvent, tell
 from twinbus.pairing.failures import Classifier, FailureKind, kind_by
 from twinbus.pairing.restore import NotATransfer
 from twinbus.pairing.syphon.destinations import RETRY_MAX, RETRY_MIN, Cut, Group, PumpMemory, first_chunk
+from twinbus.pairing.syphon.followers import parted
 from twinbus.pairing.syphon.rate_cap import Pace
 from twinbus.pairing.syphon.transport import (
     Abandon,
@@ -32,6 +37,7 @@ from twinbus.pairing.syphon.transport import (
     Chunk,
     Complete,
     DeadLetter,
+    LookInto,
     Receive,
     Request,
     SendAll,
@@ -129,6 +135,7 @@ class Pump:
         self._behind_wait = BEHIND_WAIT_MIN
         self._gave_back = False
         """In this pass, because earlier messages to the same destination are still locked."""
+        self._left_followers = False
 
     def destination_recovered(self, path: str) -> None:
         """Somebody knows that it works again: no need to wait for the next try. From any thread."""
@@ -163,13 +170,16 @@ class Pump:
     def _wait_behind(self) -> Millis:
         """Before the next pass after one that gave messages back. No longer than until all that was left is free again."""
         now, wait = self._clock.now(), self._behind_wait
-        longest = max(BEHIND_WAIT_MIN, self.memory.lock_duration // BEHIND_WAIT_SHARE)
-        self._behind_wait = min(longest, BEHIND_WAIT_GROWTH * wait)
+        self._behind_wait = min(self._behind_wait_max, BEHIND_WAIT_GROWTH * wait)
         return max(BEHIND_WAIT_MIN, min(wait, self.memory.all_free_at(now) - now))
+
+    @property
+    def _behind_wait_max(self) -> Millis:
+        return max(BEHIND_WAIT_MIN, self.memory.lock_duration // BEHIND_WAIT_SHARE)
 
     def do_pass(self, poll_s: float) -> Generator[Request, Answer, Pass]:
         """Take, move, settle."""
-        self._gave_back = False
+        self._gave_back = self._left_followers = False
         try:
             answer = yield Receive(self._page_max, poll_s)
         except Exception as error:
@@ -185,8 +195,9 @@ class Pump:
         groups, did_settle = yield from self._group(taken)
         is_new = self._note_arrivals(groups)
         did_move = yield from self._move(groups, received_at)
-        is_worth_more = is_new and not self._gave_back and self.memory.left_count() < LEFT_MAX
-        is_useful = did_settle or did_move or is_worth_more
+        # Those that follow others come again when their locks end; there is nothing to wait for before that.
+        is_worth_more = (is_new or self._left_followers) and not self._gave_back
+        is_useful = did_settle or did_move or (is_worth_more and self.memory.left_count() < LEFT_MAX)
         return Pass.USEFUL if is_useful else Pass.FUTILE
 
     def _delivered_at(self, taken: Sequence[Taken]) -> Millis:
@@ -219,6 +230,7 @@ class Pump:
         """Round by round, a chunk for each destination. True if a message was moved or dead-lettered."""
         for path in list(groups):
             groups[path] = yield from self._cleared(path, groups[path], received_at)
+        yield from self._leave_followers(groups, received_at)
         did_move = False
         while groups := {path: group for path, group in groups.items() if group}:
             chunks = [first_chunk(path, group, self.memory.destination(path).cut) for path, group in groups.items()]
@@ -241,13 +253,41 @@ class Pump:
         behind = [each for each in group if each[0].sequence_number >= barrier]
         if behind and barrier > 0:
             self._gave_back = True
-            yield from self._give_back([taken for taken, _ in behind])
+            are_free = yield from self._give_back([taken for taken, _ in behind])
             # They come again, but in which order a link that hands out in advance does not say.
             for taken, _ in behind:
-                destination.leave(taken.sequence_number, self._clock.now())
+                destination.leave(taken.sequence_number, self._clock.now() if are_free else taken.locked_until)
         elif behind:
             self._leave(path, behind, None)
         return group[: len(group) - len(behind)]
+
+    def _leave_followers(self, groups: dict[str, Group], received_at: Millis) -> Steps:
+        """Takes out of the groups what has to wait for messages of its session in other backlog queues."""
+        stages = [transfer.stage for group in groups.values() for _, transfer in group if transfer.stage is not None]
+        surveys: dict[int, Survey | None] = {}
+        for index in sorted({index for stage in stages for index in stage.follows}):
+            surveys[index] = yield from self._look_into(index)
+        for path, group in groups.items():
+            destination = self.memory.destination(path)
+            groups[path], following = parted(path, group, surveys, destination, received_at)
+            if not following:
+                continue
+            self._left_followers = True
+            self._tell(EventKind.SYPHON_SKIPPED, path, len(following), None)
+            if self._behind_wait < self._behind_wait_max:
+                # Likely to be home in a moment. Later on they are left, so that others in this queue get their turn.
+                self._gave_back = True
+                if (yield from self._give_back([taken for taken, _ in following])):
+                    destination.are_free([taken.sequence_number for taken, _ in following], self._clock.now())
+
+    def _look_into(self, index: int) -> Generator[Request, Answer, Survey | None]:
+        """None if nobody knows what is in that queue."""
+        try:
+            answer = yield LookInto(f"{self.queue.rpartition('/')[0]}/{index}")
+        except Exception as error:
+            self._tell(EventKind.SYPHON_SKIPPED, None, 0, error)
+            return None
+        return answer if isinstance(answer, Survey) else None
 
     def _send(self, chunks: Sequence[Chunk]) -> Generator[Request, Answer, Sequence[Exception | None]]:
         pause = self._pace.reserve({chunk.path: len(chunk.taken) for chunk in chunks}, self._clock.now())
@@ -319,11 +359,14 @@ class Pump:
             destination.leave(taken.sequence_number, taken.locked_until)
         self._tell(EventKind.SYPHON_SKIPPED, path, len(group), error)
 
-    def _give_back(self, taken: Sequence[Taken]) -> Steps:
+    def _give_back(self, taken: Sequence[Taken]) -> Generator[Request, Answer, bool]:
+        """False if it is not known that they are free again: then their locks end by themselves."""
         try:
             yield Abandon(taken)
-        except Exception as error:  # their locks end by themselves
+        except Exception as error:
             self._tell(EventKind.SYPHON_SKIPPED, None, len(taken), error)
+            return False
+        return True
 
     def _tell(self, kind: EventKind, path: str | None, count: int, error: BaseException | None) -> None:
         tell(self._on_event, PairingEvent(kind, self._clock.now(), path, self.queue, count, error))
@@ -335,8 +378,10 @@ def _is_final(kind: FailureKind) -> bool:
 
 
 def _taken_of(answer: Answer) -> list[Taken]:
-    return [each for each in answer or () if isinstance(each, Taken)]
+    return [] if answer is None or isinstance(answer, Survey) else [each for each in answer if isinstance(each, Taken)]
 
 
 def _errors_of(answer: Answer) -> list[Exception | None]:
-    return [each for each in answer or () if each is None or isinstance(each, Exception)]
+    assert answer is not None
+    assert not isinstance(answer, Survey)
+    return [each for each in answer if each is None or isinstance(each, Exception)]

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from twinbus.clock import Clock
 from twinbus.meter.operation import NO_FRAGMENT, NO_METER, SYPHON_PRODUCT, Cause, Meter, Operation, Path, units_of
+from twinbus.pairing.catching_up import Survey
 from twinbus.pairing.pair_meter import record
 from twinbus.pairing.syphon.transport import (
     Abandon,
@@ -46,10 +47,10 @@ def metered(
 def _operations(request: Request, answer: Answer, queue: str, now: int) -> list[Operation]:
     match request:
         case Receive():
-            sizes = [_size(each) for each in answer or () if isinstance(each, Taken)]
+            sizes = [_size(each) for each in _sequence(answer) if isinstance(each, Taken)]
             return [_by_size(Cause.RECEIVE, queue, sizes, now) if sizes else _empty_receive(queue, now)]
         case SendAll(chunks):
-            sent = [chunk for chunk, error in zip(chunks, answer or (), strict=True) if error is None]
+            sent = [chunk for chunk, error in zip(chunks, _sequence(answer), strict=True) if error is None]
             return [
                 _by_size(Cause.SEND, chunk.path, [transfer.size for transfer in chunk.transfers], now) for chunk in sent
             ]
@@ -58,6 +59,10 @@ def _operations(request: Request, answer: Answer, queue: str, now: int) -> list[
         case DeadLetter():
             return [_settlement(queue, 1, now)]
     return []
+
+
+def _sequence(answer: Answer) -> Sequence[Taken | Exception | None]:
+    return () if answer is None or isinstance(answer, Survey) else answer
 
 
 def _size(taken: Taken) -> int:

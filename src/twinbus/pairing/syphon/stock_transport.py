@@ -2,13 +2,17 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiver, ServiceBusSender
 
 from twinbus.clock import NEVER, Clock, Millis
 from twinbus.meter.operation import SYPHON_PRODUCT
+from twinbus.pairing.backlog_survey import pages, peek
+from twinbus.pairing.catching_up import Survey
 from twinbus.pairing.guarded_sender import GuardedSender, close_all, interrupt
+from twinbus.pairing.steps import run
 from twinbus.pairing.syphon.stock_payloads import StockPayloads, batch_of
 from twinbus.pairing.syphon.transport import (
     Abandon,
@@ -16,6 +20,7 @@ from twinbus.pairing.syphon.transport import (
     Chunk,
     Complete,
     DeadLetter,
+    LookInto,
     Receive,
     Request,
     SendAll,
@@ -71,8 +76,11 @@ class StockTransport:
         destinations: DestinationSenders,
         wait: Callable[[Millis], None],
         clock: Clock,
+        open_receiver: Callable[[str], ServiceBusReceiver],
     ) -> None:
         self._receiver = receiver
+        self._open_receiver = open_receiver
+        self._looking: ServiceBusReceiver | None = None
         self._payloads = StockPayloads(receiver)
         self._destinations = destinations
         self._wait = wait
@@ -98,6 +106,8 @@ class StockTransport:
                 self._each(taken, self._receiver.complete_message)
             case Abandon(taken):
                 self._each(taken, self._receiver.abandon_message)
+            case LookInto(queue):
+                return self._look_into(queue)
             case DeadLetter(each, reason, description):
                 text = description[:DESCRIPTION_MAX]
                 self._receiver.dead_letter_message(_message(each), reason=reason, error_description=text)
@@ -108,6 +118,8 @@ class StockTransport:
     def interrupt(self) -> None:
         """End a receive that waits."""
         interrupt(self._receiver)
+        if (looking := self._looking) is not None:
+            interrupt(looking)
 
     def interrupt_if_late(self, now: Millis) -> None:
         if now > self._deadline:
@@ -126,6 +138,16 @@ class StockTransport:
             else:
                 taken.append(taken_of(message, payload))
         return taken
+
+    def _look_into(self, queue: str) -> Survey:
+        survey = Survey(0)
+        with self._open_receiver(queue) as receiver:
+            self._looking = receiver
+            try:
+                run(pages(0, survey), partial(peek, receiver))
+            finally:
+                self._looking = None
+        return survey
 
     def _send(self, chunk: Chunk) -> Exception | None:
         batch = batch_of(transfer.message for transfer in chunk.transfers if isinstance(transfer.message, bytes))

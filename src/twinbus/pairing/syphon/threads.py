@@ -33,7 +33,13 @@ class ThreadedSyphon:
         rate_cap = RateCap(options.syphon_messages_per_second_max)
         self._pumps = [Pump(queue, options.classifier, rate_cap, clock, options.on_event) for queue in queues]
         self._transports = [
-            StockTransport(as_syphon(secondary.get_queue_receiver(pump.queue)), self._destinations, self._wait, clock)
+            StockTransport(
+                as_syphon(secondary.get_queue_receiver(pump.queue)),
+                self._destinations,
+                self._wait,
+                clock,
+                lambda queue: as_syphon(secondary.get_queue_receiver(queue)),
+            )
             for pump in self._pumps
         ]
         self._threads = [

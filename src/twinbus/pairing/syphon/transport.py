@@ -11,7 +11,9 @@ from typing import TypeAlias
 from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis
 from twinbus.model.received_payload import read_front
+from twinbus.pairing.catching_up import Survey
 from twinbus.pairing.restore import NotATransfer, delivery_facts, restore
+from twinbus.pairing.stages import Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class Transfer:
     size: int
     session_id: str | None
     partition_key: str | None
+    stage: Stage | None = None
 
     @property
     def key(self) -> str | None:
@@ -82,14 +85,21 @@ class Abandon:
 
 
 @dataclass(frozen=True, slots=True)
+class LookInto:
+    """Answered with a survey of another backlog queue, complete or not."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Let time pass, less of it if the pump is to stop."""
 
     duration: Millis
 
 
-Request: TypeAlias = Receive | SendAll | Complete | DeadLetter | Abandon | Wait
-Answer: TypeAlias = Sequence[Taken] | Sequence[Exception | None] | None
+Request: TypeAlias = Receive | SendAll | Complete | DeadLetter | Abandon | LookInto | Wait
+Answer: TypeAlias = Sequence[Taken] | Sequence[Exception | None] | Survey | None
 
 
 def taken_of(handle: object, payload: bytes) -> Taken:
@@ -100,6 +110,11 @@ def taken_of(handle: object, payload: bytes) -> Taken:
         number, locked_until = delivery_facts(read_front(payload)[0])
         return Taken(handle, number, locked_until, NotATransfer(str(error)))
     transfer = Transfer(
-        restored.path, restored.payload, len(restored.payload), restored.session_id, restored.partition_key
+        restored.path,
+        restored.payload,
+        len(restored.payload),
+        restored.session_id,
+        restored.partition_key,
+        restored.stage,
     )
     return Taken(handle, restored.sequence_number, restored.locked_until, transfer)
