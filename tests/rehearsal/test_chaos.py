@@ -89,7 +89,7 @@ def test_every_script_that_comes_with_it_is_survived(name: str) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(400)
 def test_what_flaps_for_less_than_the_interval_is_not_failed_over() -> None:
-    report = rehearse_with(settings(1, failover_interval_s=1.0), ProcessDrain(), SCRIPTS["flapping"](50.0))
+    report = rehearse_with(settings(1, failover_interval_s=2.0), ProcessDrain(), SCRIPTS["flapping"](50.0))
     assert report.is_balanced
     long = report.faults[-1]
     early = [
