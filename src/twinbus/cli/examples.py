@@ -59,7 +59,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "twinbus receive events -s audit --dead-letter --leave",
         "twinbus receive jobs --session next --wait 30s",
     ),
-    "peek": ("twinbus peek orders --dead-letter", "twinbus peek orders --merged --count 50 --json"),
+    "peek": (
+        "twinbus peek orders --dead-letter",
+        "twinbus peek orders --filter \"colour = 'red' AND size > 3\"",
+        "twinbus peek orders --merged --count 50 --json",
+    ),
     "message show": ("twinbus message show orders 17", "twinbus message show orders --filter \"colour = 'red'\""),
     "message resend": (
         "twinbus message resend orders 17 18",
@@ -114,6 +118,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "store accept-loss": ("twinbus store accept-loss 3",),
     "store down": ("twinbus store down 3", "twinbus store down --all"),
     "store up": ("twinbus store up 3", "twinbus store up"),
+    "store move": ("twinbus store move 3 --to b", "twinbus store move 3"),
     "backup": ("twinbus backup /backups/primary-monday", "twinbus backup monday --namespace secondary"),
     "copy": (
         "twinbus copy ./twinbus-data/shop postgresql://twinbus@pg1,pg2/bus",

@@ -9,13 +9,23 @@ import typer
 from twinbus.cli.namespaces.configuration import STORE_VARIABLE
 from twinbus.errors import ArgumentError
 
+EXAMPLE = "such as 'postgresql://pg{0-3}/bus'"
 StoreOption = Annotated[
     list[str] | None,
     typer.Option(
         "--store",
         metavar="POSTGRESQL",
         envvar=STORE_VARIABLE,
-        help="Keep the messaging stores in this PostgreSQL, such as 'postgresql://pg{0-3}/bus'; may be repeated.",
+        help=f"Keep the messaging stores in this PostgreSQL, {EXAMPLE}.",
+    ),
+]
+KeptInOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--store",
+        metavar="POSTGRESQL",
+        envvar=STORE_VARIABLE,
+        help=f"The PostgreSQL that the stores are in, {EXAMPLE}; the data folder if omitted.",
     ),
 ]
 PREFIXES = ("postgresql://", "postgres://")

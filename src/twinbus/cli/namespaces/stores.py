@@ -12,7 +12,7 @@ from twinbus.cli.command import Call, command
 from twinbus.cli.failures import CommandFailed
 from twinbus.cli.help_pages import Group
 from twinbus.cli.namespaces.running import read_running
-from twinbus.cli.namespaces.store_option import StoreOption, read_dsns
+from twinbus.cli.namespaces.store_option import KeptInOption, read_dsns
 from twinbus.errors import ArgumentError
 
 app = Group("Show the messaging stores of a namespace, check them, switch them off and on.")
@@ -74,7 +74,7 @@ def accept_loss(call: Call, index: Annotated[int, typer.Argument(help="Number of
 
 
 @command(app, "restored")
-def restored(call: Call, index: IndexArgument = None, *, store: StoreOption = None) -> None:
+def restored(call: Call, index: IndexArgument = None, *, store: KeptInOption = None) -> None:
     """After a store was taken back to an earlier moment: let it use no sequence number that a client may have seen.
 
     All stores if no number is given. The namespace has to be stopped. Name the databases with --store, as for serve;
