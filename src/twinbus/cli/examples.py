@@ -119,6 +119,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "store down": ("twinbus store down 3", "twinbus store down --all"),
     "store up": ("twinbus store up 3", "twinbus store up"),
     "store move": ("twinbus store move 3 --to b", "twinbus store move 3"),
+    "node list": ("twinbus node list --namespace shop",),
+    "node drain": ("twinbus node drain a --namespace shop",),
     "backup": ("twinbus backup /backups/primary-monday", "twinbus backup monday --namespace secondary"),
     "copy": (
         "twinbus copy ./twinbus-data/shop postgresql://twinbus@pg1,pg2/bus",
