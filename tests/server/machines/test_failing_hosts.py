@@ -7,6 +7,7 @@ import asyncio
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -189,6 +190,8 @@ async def schedule(cluster: Cluster, seed: int) -> None:
     history = clients.history
     gap = max((after - before for before, after in pairwise(clients.sent_at)), default=0)
     print(f"{seed}: {len(history.acknowledged)} acknowledged, longest pause {gap:.1f} s, {len(history.holds)} holds")
+    for reason, count in Counter(reason for _, queue, reason in history.failed_sends if queue == KEYLESS).items():
+        print(f"{seed}: {count} sends without a key failed: {reason}")
     logs = "".join(f"\n--- n{number}\n{node.log[-4000:]}" for number, node in cluster.nodes.items())
     assert not (found := history.violations()), f"{found}{logs}"
     assert len(history.acknowledged) > 20

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from twinbus.cli.app import run
 
 pytestmark = pytest.mark.timeout(600)
 PARTS, PLAIN = "parts", "plain"
+DEPLOY = Path(__file__).parents[3] / "deploy"
 
 
 class Machines:
@@ -92,6 +94,14 @@ def test_a_name_belongs_to_one_node_and_a_process_without_one_waits(
         second.kill()
 
 
+def test_the_settings_of_a_node_in_deploy_are_those_of_serve(capsys: pytest.CaptureFixture[str]) -> None:
+    file = DEPLOY / "three-nodes/shop.toml"
+    assert run(["config", "show", "--config", str(file), "--json"]) == 0
+    shown = {row["setting"]: row for row in json.loads(capsys.readouterr().out)}
+    assert shown["node"]["value"] == "a"
+    assert shown["listen_nodes"]["value"] == "10.0.0.1:5680"
+
+
 def test_an_operator_sees_the_nodes_and_moves_a_store(nodes: list[Node], capsys: pytest.CaptureFixture[str]) -> None:
     a, b, _ = nodes
     given = ("--connection-string", b.connection_string)
@@ -116,6 +126,9 @@ def test_an_operator_sees_the_nodes_and_moves_a_store(nodes: list[Node], capsys:
     assert run(["store", "move", str(store), *given]) == 0
     with urlopen(f"http://127.0.0.1:{b.http_port}/metrics", timeout=30) as answer:
         metrics = answer.read().decode()
+    dashboard = (DEPLOY / "grafana/twinbus-nodes.json").read_text()
+    for name in set(re.findall(r"twinbus_[a-z_]+(?=\{)", dashboard)):
+        assert f"\n{name}{{" in metrics
     for metric in (
         f'twinbus_store_epoch{{namespace="{a.namespace}",node="b",store="{store:02}"}}',
         "twinbus_store_lease_seconds",
