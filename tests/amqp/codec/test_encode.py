@@ -169,3 +169,12 @@ def test_skipping_a_value_ends_where_decoding_it_does(value: Value) -> None:
 def test_encoding_what_was_decoded_means_the_same(value: Value) -> None:
     decoded, _ = decode_value(encode_value(value), 0)
     assert same(decode_value(encode_value(decoded), 0)[0], value)
+
+
+@pytest.mark.parametrize(("size", "code"), [(251, 0xC0), (252, 0xC0), (253, 0xD0), (254, 0xD0)])
+def test_a_list_whose_size_fits_into_a_byte_is_short(size: int, code: int) -> None:
+    """The size counts the byte with the number of elements too."""
+    value: Value = [bytes(size)]
+    encoded = encode_value(value)
+    assert encoded[0] == code
+    assert decode_value(encoded, 0)[0] == value
