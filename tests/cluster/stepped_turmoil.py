@@ -31,7 +31,7 @@ class StepsTurmoil(Turmoil):
             (self.step_line, 150),
             (self.cut, 1),
             (self.connect, 10),
-            (self.kill_node, 1),
+            (self.kill_node, 2),
             (self.check_held, 300 // HELD_EVERY),
         ]
 
@@ -50,11 +50,10 @@ class StepsTurmoil(Turmoil):
         self.sim.connect()
 
     def kill_node(self) -> None:
-        if self.random.random() < 0.3:
-            self._in_doubt()
-            self.sim.kill_node(self.random.randrange(1, len(self.sim.nodes)), self.random.randrange(3))
-            self.kill_count += 1
-            self._watch_ports()
+        self._in_doubt()
+        self.sim.kill_node(self.random.randrange(1, len(self.sim.nodes)), self.random.randrange(3))
+        self.kill_count += 1
+        self._watch_ports()
 
     def pass_time(self) -> None:
         super().pass_time()
