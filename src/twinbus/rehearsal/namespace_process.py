@@ -35,6 +35,8 @@ VARIABLES = (
         "STORES",
         "STORE",
         "PROCESSES",
+        "NODE",
+        "LISTEN_NODES",
         "QUEUE",
         "ENTITIES",
     ),
