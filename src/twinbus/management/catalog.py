@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from twinbus.clock import Millis
 from twinbus.errors import EntityAlreadyExists, EntityNotFound
@@ -110,6 +110,12 @@ def path_of(description: EntityDescription) -> str:
     if isinstance(description, SubscriptionDescription):
         return subscription_path(description.topic, description.name)
     return description.name
+
+
+class ChangedElsewhere(NamedTuple):
+    paths: list[str]
+    """Of what is new, has changed or is gone, topics before what is below them."""
+    has_access_rules: bool
 
 
 def _topic_of(path: str) -> str:
@@ -229,21 +235,17 @@ class Catalog:
             if self.find(path_of(entry.description)) != entry:
                 self._remember(entry)
 
-    def reread_all(self) -> list[str]:
-        """Remember what the database says of all entities and access rules. Returns the paths of what is new, has changed or is gone,
-        topics before what is below them."""
+    def changed_elsewhere(self) -> ChangedElsewhere:
+        """What the database says otherwise than is remembered here. Remembers nothing: this process may have changed some of it since
+        the database was read, so whoever follows has the turn of the name and reads it again."""
         with self._database.snapshot():
             found = {path_key(path_of(entry.description)): entry for entry in self._read_entries()}
-            access_rules = self._database.rows(ACCESS_RULES)
+            access_rules = {key: read_authorization_rule(text) for key, text in self._database.rows(ACCESS_RULES)}
         known = dict(self._entries)
         gone = [entry for key, entry in known.items() if key not in found]
         changed = [entry for key, entry in found.items() if known.get(key) != entry]
-        for entry in gone:
-            self._forget(entry)
-        for entry in changed:
-            self._remember(entry)
-        self._access_rules = {key: read_authorization_rule(text) for key, text in access_rules}
-        return sorted({path_of(entry.description) for entry in [*gone, *changed]}, key=path_key)
+        paths = sorted({path_of(entry.description) for entry in [*gone, *changed]}, key=path_key)
+        return ChangedElsewhere(paths, access_rules != self._access_rules)
 
     def reread_access_rules(self) -> None:
         with self._database.snapshot():
@@ -348,7 +350,7 @@ class Catalog:
     def _drop(self, entry: Entry) -> None:
         key = path_key(path_of(entry.description))
         if self._entries.pop(key, None) is None:
-            return  # another thread, which read everything again, has seen it first
+            return  # another thread, which read the topic again, has seen it first
         self._sorted_keys[type(entry.description)].remove(key)
         if isinstance(entry.description, SubscriptionDescription):
             self._by_topic.get(path_key(entry.description.topic), {}).pop(path_key(entry.description.name), None)

@@ -5,8 +5,8 @@ process ended in the middle of that. So it may be asked any number of times.
 """
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 from twinbus.broker.entity.entities import Entities
@@ -15,6 +15,7 @@ from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.clock import Clock
 from twinbus.errors import EntityNotFound, InternalError, MessagingError
+from twinbus.management.access_control import ACCESS
 from twinbus.management.catalog import Catalog, Entry, path_of
 from twinbus.management.control_plane import WAIT_FOR_FRAGMENTS_S, restore_entity
 from twinbus.management.waiting import answer_of
@@ -38,19 +39,20 @@ class Follower:
     async def follow(self, path: str) -> None:
         """Raises FragmentUnavailable if a store that it takes is lost."""
         await asyncio.to_thread(self._catalog.reread, path)
-        await self._follow_entry(path)
-        entry = self._catalog.find(path)
-        if entry is not None and isinstance(entry.description, TopicDescription):
-            running = self._entities.topic(entry.description.name).subscriptions.values()
-            known = {path_of(each.description) for each in self._catalog.subscriptions(path)}
-            for each in known | {path_of(subscription.description) for subscription in running}:
-                await self._follow_entry(each)
+        await self._follow_with_what_is_below(path)
 
-    async def follow_all(self) -> None:
-        """Whatever has changed since this process looked last: it may have missed some of it."""
-        for path in await asyncio.to_thread(self._catalog.reread_all):
-            with suppress(MessagingError):  # of a store that is lost: what runs follows when it is back
-                await self._follow_entry(path)
+    async def follow_all(self, turn: Callable[[str], AbstractAsyncContextManager[None]]) -> None:
+        """Whatever has changed since this process looked last: it may have missed some of it. In the `turn` of each name, as nobody has
+        asked. Raises MessagingError if something could not be read; then all of it is to be looked at again."""
+        changed = await asyncio.to_thread(self._catalog.changed_elsewhere)
+        for path in changed.paths:
+            async with turn(path_key(parse_address(path).path)):
+                await asyncio.to_thread(self._catalog.reread, path)
+                with suppress(MessagingError):  # of a store that is lost: what runs follows when it is back
+                    await self._follow_with_what_is_below(path)
+        if changed.has_access_rules:
+            async with turn(ACCESS):
+                await self.follow_access_rules()
 
     async def delete(self, path: str) -> None:
         """The fragments of this process; the catalog still has the entity, and `follow` decides what becomes of it."""
@@ -59,6 +61,15 @@ class Follower:
 
     async def follow_access_rules(self) -> None:
         await asyncio.to_thread(self._catalog.reread_access_rules)
+
+    async def _follow_with_what_is_below(self, path: str) -> None:
+        await self._follow_entry(path)
+        entry = self._catalog.find(path)
+        if entry is not None and isinstance(entry.description, TopicDescription):
+            running = self._entities.topic(entry.description.name).subscriptions.values()
+            known = {path_of(each.description) for each in self._catalog.subscriptions(path)}
+            for each in known | {path_of(subscription.description) for subscription in running}:
+                await self._follow_entry(each)
 
     async def _follow_entry(self, path: str) -> None:
         entry, running = self._catalog.find(path), self._running(path)

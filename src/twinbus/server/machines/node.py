@@ -238,7 +238,7 @@ class MachineNode:
         """Something has changed that this node may not have been told."""
         assert self._server is not None
         try:
-            await self.answers.follower.follow_all()
+            await self.answers.follower.follow_all(self.peers.turn)
             self._server.follow_root_rule()
             self._version = version
         except MessagingError as error:

@@ -1,0 +1,105 @@
+"""What another process has changed in the catalog is found again, all of it, and undoes nothing that was changed here meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from twinbus.management.access_control import ACCESS
+from twinbus.management.catalog import Catalog
+from twinbus.management.control_plane import restore, restore_entity
+from twinbus.management.follower import Follower
+from twinbus.model.descriptions import (
+    AuthorizationRule,
+    QueueDescription,
+    Right,
+    RuleDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from twinbus.testing.messages import make_message
+from twinbus.testing.simulation import Simulation
+
+NOW = 1_000
+
+
+class Names:
+    """Turns, and the names that they were taken of."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+
+    @asynccontextmanager
+    async def turn(self, name: str) -> AsyncIterator[None]:
+        self.taken.append(name)
+        yield
+
+
+async def follow_all(catalog: Catalog, sim: Simulation, names: Names) -> None:
+    """While the stores of the simulation do what they are asked for."""
+    following = asyncio.ensure_future(Follower(catalog, sim.entities, sim.clock).follow_all(names.turn))
+    while not following.done():
+        sim.run()
+        await asyncio.wait({following}, timeout=0.001)
+    following.result()
+
+
+def test_what_is_new_changed_or_gone_is_told_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "catalog.db"
+    writer = Catalog.in_file(file, "shop", NOW)
+    for name in ("kept", "changed", "gone"):
+        writer.add(writer.new_id(), QueueDescription(name), NOW)
+    writer.add(writer.new_id(), TopicDescription("news"), NOW)
+    writer.add(writer.new_id(), SubscriptionDescription("news", "all"), NOW, (RuleDescription("one"),))
+    reader = Catalog.in_file(file, "shop", NOW)
+    assert reader.changed_elsewhere() == ([], False)
+    writer.update(QueueDescription("changed", max_delivery_count=3), NOW + 1)
+    writer.remove("gone")
+    writer.add(writer.new_id(), QueueDescription("new"), NOW)
+    writer.set_rule("news/Subscriptions/all", RuleDescription("two"))
+    writer.set_namespace_rule(AuthorizationRule("reader", "key", "", frozenset({Right.LISTEN})))
+    assert reader.changed_elsewhere() == (["changed", "gone", "new", "news/Subscriptions/all"], True)
+    writer.close()
+    reader.close()
+
+
+async def test_everything_that_was_missed_is_followed_in_the_turn_of_its_name(tmp_path: Path) -> None:
+    file, sim, names = tmp_path / "catalog.db", Simulation(), Names()
+    writer = Catalog.in_file(file, "shop", sim.now)
+    for name in ("Changed", "gone"):
+        writer.add(writer.new_id(), QueueDescription(name), sim.now)
+    writer.add(writer.new_id(), TopicDescription("news"), sim.now)
+    reader = Catalog.in_file(file, "shop", sim.now)
+    restore(reader, sim.entities, sim.now)
+    sim.run()
+    writer.update(QueueDescription("Changed", max_delivery_count=3), sim.now)
+    writer.remove("gone")
+    writer.add(writer.new_id(), SubscriptionDescription("news", "all"), sim.now, (RuleDescription("one"),))
+    writer.set_namespace_rule(AuthorizationRule("reader", "key", "", frozenset({Right.LISTEN})))
+    await follow_all(reader, sim, names)
+    assert names.taken == ["changed", "gone", "news", ACCESS]
+    assert sim.entities.queue("changed").description.max_delivery_count == 3
+    assert sim.entities.find("gone") is None
+    assert list(sim.entities.subscription("news", "all").rules) == ["one"]
+    assert [rule.name for rule in reader.namespace_rules()] == ["reader"]
+    assert reader.changed_elsewhere() == ([], False)
+    writer.close()
+    reader.close()
+
+
+async def test_a_queue_that_was_created_while_the_catalog_was_read_keeps_its_messages(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sim = Simulation()
+    catalog.add(1, QueueDescription("old"), sim.now)
+    restore(catalog, sim.entities, sim.now)
+    read_before = catalog._read_entries()
+    restore_entity(catalog.add(2, QueueDescription("new"), sim.now), sim.entities, sim.now)
+    sim.run()
+    sim.send(sim.entities.queue("new"), make_message("m"))
+    monkeypatch.setattr(catalog, "_read_entries", lambda: read_before)
+    await follow_all(catalog, sim, Names())
+    assert catalog.find("new") is not None
+    assert sim.receiver(sim.entities.queue("new").main, 1).ids() == ["m"]
