@@ -6,9 +6,10 @@ A question is JSON, as is its answer. Who lives is known from the register: a no
 import asyncio
 import json
 import logging
+import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, TypeVar
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
 from twinbus.clock import Millis
 from twinbus.cluster.line import Answer, Line, Topics
@@ -25,8 +26,6 @@ from twinbus.server.nodes.leash import Answering
 from twinbus.server.nodes.switchboard import Words
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 QUESTION: Final = 64
 """Topic of a line, beside those of `twinbus.cluster.talk`."""
@@ -111,28 +110,20 @@ class Assembly:
     @asynccontextmanager
     async def turn(self, name: str, wait_s: float) -> AsyncIterator[None]:
         """Raises OperationInProgress if the name is not free in time, or what keeps the register from being read."""
-        deadline = asyncio.get_running_loop().time() + wait_s
-        while (taken := await asyncio.to_thread(self._try_turn, name)) is None:
-            if asyncio.get_running_loop().time() > deadline:
-                raise OperationInProgress(f"Another change to '{name}' is still in progress. Try again later.")
-            await asyncio.sleep(TURN_POLL_S)
-        fence, ticket = taken
+        deadline, ticket = asyncio.get_running_loop().time() + wait_s, secrets.token_hex(8)
         try:
+            while (fence := await asyncio.to_thread(self._try_turn, name, ticket)) is None:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise OperationInProgress(f"Another change to '{name}' is still in progress. Try again later.")
+                await asyncio.sleep(TURN_POLL_S)
             with self._register.under(fence):
                 yield
         finally:
-            with suppress(MessagingError):
-                await asyncio.to_thread(self._end_turn, name, ticket)
+            # Also if it was given and nobody heard of it.
+            await asyncio.to_thread(self._register.end_turn, name, ticket)
 
-    def _try_turn(self, name: str) -> tuple[str, str] | None:
-        return _in_words_of_changes(lambda: self._register.try_turn(name))
-
-    def _end_turn(self, name: str, ticket: str) -> None:
-        _in_words_of_changes(lambda: self._register.end_turn(name, ticket))
-
-
-def _in_words_of_changes(call: Callable[[], T]) -> T:
-    try:
-        return call()
-    except StoreUnavailable as fault:
-        raise InternalError(f"The catalog cannot be changed: {fault} Try again.") from fault
+    def _try_turn(self, name: str, ticket: str) -> str | None:
+        try:
+            return self._register.try_turn(name, ticket)
+        except StoreUnavailable as fault:
+            raise InternalError(f"The catalog cannot be changed: {fault} Try again.") from fault

@@ -1,8 +1,9 @@
 """Who may open a line to a node: the authority of a namespace in, TLS contexts out. Both ends show a certificate, or there is no line.
 
 A namespace on several machines has an authority of its own, made by whichever node comes first and kept in the catalog's database: so
-whoever may read that is a member, and nobody else is. A node makes a key at each start and signs a certificate for its number with
-it; the key is never written. What the other end shows has to be signed by the same authority, and names its number.
+whoever may read that is a member, and nobody else is. At each start a node makes a key, and signs a certificate for its number with the
+authority; the key is on the disk only while it is loaded. What the other end shows has to be signed by the same authority, and names its
+number.
 """
 
 import ssl

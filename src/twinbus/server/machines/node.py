@@ -10,10 +10,8 @@ and when a line opens (`OWNED`).
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from twinbus.broker.entity.entities import Entities
@@ -31,6 +29,7 @@ from twinbus.server.machines.claims import NOBODY, Claims
 from twinbus.server.machines.identity import Authority, line_contexts
 from twinbus.server.machines.keeper import HANDED_OVER_S, OwnershipKeeper
 from twinbus.server.machines.lookout import Lookout, Sight
+from twinbus.server.machines.reach import Reach
 from twinbus.server.machines.register import ALL_NODES, DRAINING, NODES_MAX, SERVING, Facts, Register, Seen
 from twinbus.server.machines.tcp_mesh import NodeAddress, TcpMesh
 from twinbus.server.nodes.answers import Answers
@@ -46,10 +45,6 @@ log = logging.getLogger(__name__)
 
 OWNED: Final = 65
 """Topic of a line, beside those of `twinbus.cluster.talk`: all stores that a node serves, with their epochs."""
-PING: Final = 66
-"""The same: a question that is answered at once."""
-MISSING_S = 10.0
-"""A node that has not reached another one for this long is not ready: it cannot serve all that clients ask for."""
 TAKE: Final = "take"
 DRAIN: Final = "drain"
 ALIVE_S = 2.0
@@ -87,9 +82,7 @@ class MachineNode:
         self.connection_count = ConnectionCount()
         self._topics = Topics()
         self._topics.tells[OWNED] = self._told_owned
-        self._topics.asks[PING] = lambda line, payload, now, answer: answer(payload)
-        self._missing: dict[str, float] = {}
-        self._round_trips: dict[str, float] = {}
+        self._reach = Reach(self._topics)
         self._topics.when_opened.append(self._line_opened)
         self.claims = Claims(settings.store_count)
         self.owners = Owners([NOBODY] * settings.store_count)
@@ -181,6 +174,7 @@ class MachineNode:
             lambda: boot_time() - self._heard_at < ALIVE_S,
             _unless_closed(lambda seen: loop.call_soon_threadsafe(self._register_seen, seen)),
             _unless_closed(lambda fault: loop.call_soon_threadsafe(self._register_lost, fault)),
+            lambda: _unless_closed(loop.call_soon_threadsafe)(self._replaced),
         )
         for lookout in self._lookouts:
             lookout.start()
@@ -221,7 +215,7 @@ class MachineNode:
                 addresses[node.number] = NodeAddress.read(node.address)
         self.mesh.follow(addresses)
         self.keeper.register_seen(seen)
-        self._look_at_lines({node.number: node.name for node in others})
+        self._reach.look({node.number: node.name for node in others}, self.mesh.lines)
         if seen.version != self._version and (self._following is None or self._following.done()):
             self._following = asyncio.get_running_loop().create_task(self._follow_all(seen.version))
 
@@ -229,6 +223,11 @@ class MachineNode:
         if fault != self._register_fault:
             self._register_fault = fault
             log.warning("register_not_reached", extra={"fields": {"node": self.name, "reason": fault}})
+
+    def _replaced(self) -> None:
+        """While this process stood still, or was started slowly. Two with one number would take the lines from each other."""
+        log.error("node_replaced", extra={"fields": {"node": self.name, "number": self.number}})
+        self.drain_asked.set()
 
     def _database_seen(self, sight: Sight) -> None:
         if not self._is_leaving:
@@ -340,9 +339,8 @@ class MachineNode:
     def not_ready(self) -> str:
         if self.keeper.is_draining or self.drain_asked.is_set():
             return "this node is about to end"
-        now = boot_time()
-        late = [name for name, since in self._missing.items() if now - since > MISSING_S]
-        return f"this node does not reach {', '.join(sorted(late))}" if late else ""
+        missing = self._reach.missing()
+        return f"this node does not reach {', '.join(missing)}" if missing else ""
 
     def figures(self) -> NodeFigures:
         assert self._server is not None
@@ -360,22 +358,8 @@ class MachineNode:
             self.register.times_fenced,
             self.mesh.sent_bytes,
             self.mesh.received_bytes,
-            dict(self._round_trips),
+            dict(self._reach.round_trips_s),
         )
-
-    def _look_at_lines(self, names: dict[int, str]) -> None:
-        """Which of the others are not reached, and how long a question to each takes."""
-        lines = self.mesh.lines
-        missing = {name for number, name in names.items() if number not in lines}
-        self._missing = {name: self._missing.get(name, boot_time()) for name in missing}
-        self._round_trips = {name: seconds for name, seconds in self._round_trips.items() if name in names.values()}
-        for number, line in lines.items():
-            if number in names:
-                line.ask(PING, b"", partial(self._pinged, names[number], time.monotonic()))
-
-    def _pinged(self, name: str, since: float, answer: bytes | MessagingError) -> None:
-        if not isinstance(answer, MessagingError):
-            self._round_trips[name] = time.monotonic() - since
 
     # End
 

@@ -14,6 +14,7 @@ given under: what was begun under the old one fails.
 import logging
 import secrets
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -81,6 +82,10 @@ _turn_fence: ContextVar[str | None] = ContextVar("turn_fence", default=None)
 """Of the turn that the current task has: a node that was taken for dead meanwhile has another one by now."""
 
 
+class NodeReplaced(StoreUnavailable):
+    """Another process has the name of this node, or its number."""
+
+
 class NodeRow(NamedTuple):
     number: int
     name: str
@@ -124,6 +129,7 @@ class Register:
         self.fence = secrets.token_hex(8)
         self.times_fenced = 0
         self._asking = threading.Lock()
+        self._turns_to_end: deque[tuple[str, str]] = deque()  # by name and ticket
         self._connected: Connection | None = None
         self._beating: Connection | None = None
         self._is_over = threading.Event()
@@ -175,13 +181,21 @@ class Register:
             row = (number, self.name, self.owner.id, self.address, process, SERVING, LEASE_S)
             connection.raw.execute(PUT_NODE, row)
             connection.raw.execute(PUT_FENCE, (self.fence, self.owner.id))
+            # Nobody else may be there to end what the process before this one had begun.
+            connection.raw.execute(REMOVE_FENCES)
         self.number = number
         return None
 
-    def start(self, is_alive: Callable[[], bool], seen: Callable[[Seen], None], lost: Callable[[str], None]) -> None:
-        """Beat from now on, on a thread, while `is_alive`. `seen` and `lost` are called on that thread."""
+    def start(
+        self,
+        is_alive: Callable[[], bool],
+        seen: Callable[[Seen], None],
+        lost: Callable[[str], None],
+        replaced: Callable[[], None],
+    ) -> None:
+        """Beat from now on, on a thread, while `is_alive`. The others are called on that thread; after `replaced` there are no beats."""
         self._thread = threading.Thread(
-            target=self._run, args=(is_alive, seen, lost), name="register of nodes", daemon=True
+            target=self._run, args=(is_alive, seen, lost, replaced), name="register of nodes", daemon=True
         )
         self._thread.start()
 
@@ -204,12 +218,21 @@ class Register:
 
     # Beats
 
-    def _run(self, is_alive: Callable[[], bool], seen: Callable[[Seen], None], lost: Callable[[str], None]) -> None:
+    def _run(
+        self,
+        is_alive: Callable[[], bool],
+        seen: Callable[[Seen], None],
+        lost: Callable[[str], None],
+        replaced: Callable[[], None],
+    ) -> None:
         while not self._is_over.wait(RENEW_EVERY_S):
             if not is_alive():
                 continue
             try:
                 found = self.beat()
+            except NodeReplaced:
+                replaced()
+                return
             except (psycopg.Error, StoreUnavailable) as error:
                 if self._beating is not None:
                     self._beating.close()
@@ -219,7 +242,7 @@ class Register:
                 seen(found)
 
     def beat(self) -> Seen:
-        """Raises psycopg.Error or StoreUnavailable."""
+        """Raises psycopg.Error, StoreUnavailable or NodeReplaced."""
         if self._beating is None:
             self._beating = Connection(self.place.dsn, f"twinbus {self.owner.id} nodes", PATIENCE_OF_LEASES)
             self._beating.raw.execute("SET statement_timeout = '3s'")
@@ -228,9 +251,12 @@ class Register:
         unreached = ",".join(map(str, facts.unreached))
         values = (LEASE_S, facts.state, unreached, facts.connections, self.address, self.owner.id)
         if raw.execute(BEAT, values).rowcount != 1:
-            raise StoreUnavailable("this node is not in the register any more: another one has its name or its number")
+            raise NodeReplaced("this node is not in the register any more: another one has its name or its number")
         raw.execute(schema_statement("renew_lease", self.place.schema), (LEASE_S, ALL_NODES.id))
         raw.execute(REMOVE_FENCES)
+        while self._turns_to_end:
+            raw.execute(END_TURN, self._turns_to_end[0])
+            self._turns_to_end.popleft()
         if not self._beating.one(HAS_FENCE, self.fence)[0]:
             fence = secrets.token_hex(8)
             raw.execute(PUT_FENCE, (fence, self.owner.id))
@@ -243,16 +269,20 @@ class Register:
 
     # Changes
 
-    def try_turn(self, name: str) -> tuple[str, str] | None:
-        """A fence and a ticket if nobody has the turn of this name."""
-        fence, ticket = self.fence, secrets.token_hex(8)
+    def try_turn(self, name: str, ticket: str) -> str | None:
+        """The fence under which this ticket has the turn of this name; None while somebody else has it."""
+        fence = self.fence
         with self._connection() as connection:
             found = connection.raw.execute(TAKE_TURN, (name, fence, ticket)).fetchone()
-        return None if found is None else (fence, ticket)
+        return None if found is None else fence
 
     def end_turn(self, name: str, ticket: str) -> None:
-        with self._connection() as connection:
-            connection.raw.execute(END_TURN, (name, ticket))
+        """Whether it was given or not. If the database is not reached, a later beat ends it: it would last as long as this node."""
+        try:
+            with self._connection() as connection:
+                connection.raw.execute(END_TURN, (name, ticket))
+        except StoreUnavailable:
+            self._turns_to_end.append((name, ticket))
 
     def pin(self, store: int, node: str | None) -> None:
         with self._connection() as connection:

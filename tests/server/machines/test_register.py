@@ -1,0 +1,85 @@
+"""The register of nodes, in a real database: turns end, and a name is one process's."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+from twinbus.cluster.line import Topics
+from twinbus.errors import OperationInProgress
+from twinbus.management.catalog_shared import SharedPostgresCatalog
+from twinbus.server.machines.assembly import Assembly
+from twinbus.server.machines.register import ALL_NODES, Register
+from twinbus.store.postgres.place import CatalogPlace, Owner
+
+NOW = 1_700_000_000_000
+PATIENCE_S = 60.0
+
+Join = Callable[[str], Register]
+
+
+@pytest.fixture
+def join(postgres_dsn: str, fresh_namespace: str) -> Iterator[Join]:
+    place, made = CatalogPlace(postgres_dsn, fresh_namespace), list[Register]()
+
+    def joined(name: str) -> Register:
+        register = Register(place, Owner.this_process(), name)
+        SharedPostgresCatalog(place, register.owner, ALL_NODES, 1, NOW).close()
+        register.prepare(NOW)
+        register.join("a test")
+        made.append(register)
+        return register
+
+    yield joined
+    for register in made:
+        register.leave()
+
+
+def assembly(register: Register) -> Assembly:
+    return Assembly(Topics(), dict, list, register.number, register)
+
+
+def ask(register: Register, statement: str, *values: str) -> None:
+    with psycopg.connect(register.place.dsn, autocommit=True) as connection:
+        connection.execute(f'SET search_path = "{register.place.schema}"'.encode())
+        connection.execute(statement.encode(), values)
+
+
+def take_for_dead(register: Register) -> None:
+    ask(
+        register, "UPDATE nodes SET until = clock_timestamp() - interval '1s' WHERE incarnation = %s", register.owner.id
+    )
+
+
+async def test_a_turn_whose_end_the_database_did_not_hear_ends_with_the_next_beat(join: Join) -> None:
+    one, other = join("one"), join("other")
+    one.beat()
+    end_backends = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = %s"
+    async with assembly(one).turn("orders", 0.0):
+        ask(one, end_backends, f"twinbus {one.owner.id} register")
+    with pytest.raises(OperationInProgress):
+        async with assembly(other).turn("orders", 0.0):
+            pass
+    one.beat()
+    async with assembly(other).turn("orders", 0.0):
+        pass
+
+
+async def test_a_node_that_starts_alone_again_ends_the_turns_of_its_former_process(join: Join) -> None:
+    former = join("one")
+    assert former.try_turn("orders", "ticket") is not None
+    take_for_dead(former)
+    async with assembly(join("one")).turn("orders", 0.0):
+        pass
+
+
+def test_a_node_whose_name_another_process_has_taken_learns_it_and_beats_no_more(join: Join) -> None:
+    former = join("one")
+    take_for_dead(former)
+    assert join("one").number == former.number
+    heard: list[str] = []
+    is_replaced = threading.Event()
+    former.start(lambda: True, lambda _: heard.append("seen"), heard.append, is_replaced.set)
+    assert is_replaced.wait(PATIENCE_S)
+    assert heard == []
