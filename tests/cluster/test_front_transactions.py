@@ -1,5 +1,6 @@
 """Transactions on entities whose fragment is at another node, or at this one."""
 
+from itertools import pairwise
 from typing import cast
 
 import pytest
@@ -128,6 +129,38 @@ def test_a_transaction_moves_with_its_transfers_and_what_is_asked_meanwhile_wait
     assert held.message.sequence_number not in [
         row.sequence_number for fragment in home.main.fragments for row in fragment.lane.ready
     ]
+
+
+def test_what_is_asked_while_a_transaction_moves_is_placed_when_it_has(sim: ClusterSimulation) -> None:
+    """Two settlements in one fragment, of which the second does not wait for the answer to the first; a third lies elsewhere."""
+    home, target = sim.queue(QueueDescription("home", enable_partitioning=True)), sim.queue(QueueDescription("target"))
+    first = sim.owners[candidates("k", 16, 0)[0]]
+    for number in range(32):
+        sim.send(home, make_message(str(number), via_partition_key="k"))
+    tokens = sorted(each.lock_token for each in sim.receiver(home.main, 32).take())
+    place = next(
+        place for place, (one, two) in enumerate(pairwise(tokens)) if one[0] == two[0] and sim.owners[one[0]] != first
+    )
+    third = next(token for token in tokens if sim.owners[token[0]] == first)
+    tokens = [tokens[place], tokens[place + 1], third]
+    fronts = sim.nodes[0].fronts
+    transaction, home_front, target_front = fronts.new_transaction(), fronts.find("home"), fronts.find("target")
+    assert isinstance(home_front, FrontQueue)
+    assert target_front is not None
+    sent, done = Answer[int](), Answer[None]()
+    transaction.send(target_front, [make_message("0", via_partition_key="k")], sim.now, sent, home_front)
+    assert sent.error is None
+    answers = [Answer[None]() for _ in tokens]
+    for token, answer in zip(tokens, answers, strict=True):
+        transaction.settle(home_front.main, [token], COMPLETE, sim.now, answer, home_front)
+    transaction.commit(sim.now, done)
+    sim.run()
+    assert [answer.error for answer in answers[:2]] == [None, None]
+    assert isinstance(answers[2].error, NotAllowed)
+    assert done.error is None
+    sim.tick()
+    assert sim.receiver(target.main, 5).ids() == ["0"]
+    assert home.main.counts().active == 30
 
 
 def test_a_line_that_breaks_rolls_the_transaction_back(sim: ClusterSimulation) -> None:

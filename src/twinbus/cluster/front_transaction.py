@@ -210,20 +210,32 @@ class FrontTransaction:
     def _operate(self, find: Callable[[], _Operation], now: Millis, reply: AnyReply) -> None:
         try:
             self._check_open()
-            operation = find()
-            place = self._place_of(operation)
         except MessagingError as error:
             reply(error)
             return
         self._unanswered += 1
+        self._place_and_do(find, now, reply)
+
+    def _place_and_do(self, find: Callable[[], _Operation], now: Millis, reply: AnyReply) -> None:
         if self._moving is not None:
-            self._moving.append(lambda: self._do(operation, now, reply))
-        elif place is self._place:
-            self._do(operation, now, reply)
+            self._moving.append(lambda: self._place_and_do(find, now, reply))
+            return
+        try:
+            if self._fault is not None:
+                raise self._fault
+            operation = find()
+            place = self._place_of(operation)
+        except MessagingError as error:
+            self._unanswered -= 1
+            tell(reply, error)
+            self._commit_if_answered(now)
+            return
+        if place is self._place:
+            self._do(place, operation, now, reply)
         else:
             self._move(place, operation, now, reply)
 
-    def _do(self, operation: _Operation, now: Millis, reply: AnyReply) -> None:
+    def _do(self, place: _Place, operation: _Operation, now: Millis, reply: AnyReply) -> None:
         def answered(result: Any) -> None:
             self._unanswered -= 1
             if isinstance(result, MessagingError):
@@ -236,10 +248,7 @@ class FrontTransaction:
             tell(reply, result)
             self._commit_if_answered(now)
 
-        if self._place is None:  # it was over before its turn
-            answered(self._fault or _over())
-        else:
-            self._place.operate(operation, now, answered)
+        place.operate(operation, now, answered)
 
     def _move(self, place: _Place, operation: _Operation, now: Millis, reply: AnyReply) -> None:
         """Once the operation is accepted where its fragment is, the transfers are repeated there. Others wait meanwhile."""
@@ -276,7 +285,7 @@ class FrontTransaction:
         if self._place is None:
             self._place = self._begin(owner)
         elif owner != self._place.node and not operation.is_sent:
-            if self._unanswered or len(self._transfers) < self._accepted:
+            if self._unanswered > 1 or len(self._transfers) < self._accepted:  # it is one of them
                 raise NotAllowed(
                     "These messages lie in different fragments, and a transaction stays within one entity, and within one "
                     "fragment of it if it is partitioned. There every message of a transaction needs a session id or a "
