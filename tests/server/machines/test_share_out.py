@@ -55,8 +55,6 @@ def test_of_two_claims_the_higher_epoch_is_right() -> None:
     assert not claims.tell(2, {0: 8, 2: 1})
     assert claims.tell(2, {})
     assert claims.owners() == [4, 4, NOBODY]
-    claims.forget(4)
-    assert claims.owners() == [NOBODY] * 3
 
 
 def test_a_claim_to_a_store_that_there_is_not_is_left_out() -> None:

@@ -170,3 +170,9 @@ def test_an_address_for_nodes_is_a_host_and_a_port(text: str) -> None:
 def test_an_address_of_version_6_is_written_with_brackets() -> None:
     assert NodeAddress.read("[::1]:5680") == NodeAddress("::1", 5680)
     assert str(NodeAddress("::1", 5680)) == "[::1]:5680"
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0:5680", "[::]:5680"])
+def test_all_addresses_are_no_address_that_others_could_connect_to(text: str) -> None:
+    with pytest.raises(ArgumentError, match="Name an address of this machine"):
+        NodeAddress.read(text)

@@ -26,10 +26,6 @@ class Claims:
     def of(self, node: int) -> dict[int, int]:
         return dict(self._by_node.get(node, {}))
 
-    def forget(self, node: int) -> None:
-        """It is no node any more."""
-        self._by_node.pop(node, None)
-
     def owners(self) -> list[int]:
         found = [(-1, NOBODY)] * self._count
         for node, epochs in sorted(self._by_node.items()):

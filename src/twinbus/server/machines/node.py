@@ -67,7 +67,7 @@ class ConnectionCount:
 
 
 class MachineNode:
-    """Lives on the event loop; `open_catalog` blocks."""
+    """Lives on the event loop; `open_catalog` blocks. Raises ArgumentError if other nodes could not reach it where it is to listen."""
 
     lock: int | None = None
     numbers = None
@@ -75,6 +75,8 @@ class MachineNode:
 
     def __init__(self, settings: ServerSettings, owner: Owner, clock: Clock) -> None:
         assert settings.node_name is not None
+        assert settings.listen_nodes is not None
+        self._listens_at = NodeAddress.read(settings.listen_nodes)
         self.settings = settings
         self.name = self.label = settings.node_name
         self.owner = owner
@@ -162,8 +164,7 @@ class MachineNode:
             self._turn,
             self._tell_to_take,
         )
-        assert self.settings.listen_nodes is not None
-        address = await self.mesh.listen(NodeAddress.read(self.settings.listen_nodes))
+        address = await self.mesh.listen(self._listens_at)
         self.register.address = str(address)
         log.info(
             "node_joined",

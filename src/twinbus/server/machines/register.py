@@ -52,7 +52,7 @@ HAS_CLUSTER = "SELECT to_regclass('cluster') IS NOT NULL"
 PUT_AUTHORITY = "INSERT INTO cluster (authority_key, authority) VALUES (%s, %s) ON CONFLICT (one) DO NOTHING"
 AUTHORITY = "SELECT authority_key, authority FROM cluster"
 LOCK_NODES = "LOCK TABLE nodes IN SHARE ROW EXCLUSIVE MODE"
-KNOWN = "SELECT number, name, address, process, until > clock_timestamp(), incarnation FROM nodes ORDER BY until"
+KNOWN = "SELECT number, name, process, until > clock_timestamp() FROM nodes ORDER BY until"
 DROP_NODE = "DELETE FROM nodes WHERE number = %s"
 PUT_NODE = """INSERT INTO nodes (number, name, incarnation, address, process, state, since, until)
 VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp(), clock_timestamp() + make_interval(secs => %s))"""
@@ -63,7 +63,7 @@ WHERE incarnation = %s"""
 REMOVE_FENCES = """DELETE FROM fences WHERE fence IN (SELECT fence FROM fences WHERE NOT EXISTS (SELECT 1 FROM nodes
 WHERE nodes.incarnation = fences.incarnation AND nodes.until > clock_timestamp()) FOR UPDATE SKIP LOCKED)"""
 HAS_FENCE = "SELECT EXISTS (SELECT 1 FROM fences WHERE fence = %s)"
-SEEN = """SELECT number, name, address, process, state, unreached, connections, until > clock_timestamp(), incarnation,
+SEEN = """SELECT number, name, address, process, state, unreached, connections, until > clock_timestamp(),
 extract(epoch FROM clock_timestamp() - since)::float8 FROM nodes ORDER BY number"""
 VERSION = "SELECT version FROM cluster"
 PINS = "SELECT store, node FROM pins"
@@ -74,7 +74,6 @@ SET fence = excluded.fence, ticket = excluded.ticket WHERE NOT EXISTS (SELECT 1 
 END_TURN = "DELETE FROM turns WHERE name = %s AND ticket = %s"
 PUT_PIN = "INSERT INTO pins (store, node) VALUES (%s, %s) ON CONFLICT (store) DO UPDATE SET node = excluded.node"
 DROP_PIN = "DELETE FROM pins WHERE store = %s"
-LEAVE = "UPDATE nodes SET until = clock_timestamp() WHERE incarnation = %s AND until > clock_timestamp()"
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +94,6 @@ class NodeRow(NamedTuple):
     unreached: tuple[int, ...]
     connections: int
     is_live: bool
-    incarnation: str
     age_s: float
 
 
@@ -170,7 +168,7 @@ class Register:
             connection.raw.execute(LOCK_NODES)
             known = connection.raw.execute(KNOWN).fetchall()
             number = None
-            for row_number, name, _, other, is_live, _ in known:
+            for row_number, name, other, is_live in known:
                 if name == self.name:
                     if is_live:
                         return str(other)
@@ -205,7 +203,7 @@ class Register:
         if self._thread is not None:
             self._thread.join(LEASE_S)
         with suppress(StoreUnavailable), self._connection() as connection:
-            connection.raw.execute(LEAVE, (self.owner.id,))
+            connection.raw.execute(schema_statement("leave_register", self.place.schema), (self.owner.id,))
             connection.raw.execute(REMOVE_FENCES)
         self.close()
 
@@ -331,13 +329,13 @@ def _free_number(known: list[tuple[Any, ...]]) -> int:
     free = next((number for number in range(NODES_MAX) if number not in taken), None)
     if free is not None:
         return free
-    for number, _, _, _, is_live, _ in known:
+    for number, _, _, is_live in known:
         if not is_live:
             return int(number)
     raise ArgumentError(f"A namespace has {NODES_MAX} nodes at most, and this one has them.")
 
 
 def _row(row: tuple[Any, ...]) -> NodeRow:
-    number, name, address, process, state, unreached, connections, is_live, incarnation, age_s = row
+    number, name, address, process, state, unreached, connections, is_live, age_s = row
     databases = tuple(int(each) for each in unreached.split(",") if each)
-    return NodeRow(number, name, address, process, state, databases, connections, is_live, incarnation, age_s)
+    return NodeRow(number, name, address, process, state, databases, connections, is_live, age_s)

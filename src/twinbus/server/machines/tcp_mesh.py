@@ -16,6 +16,7 @@ from twinbus.clock import Clock, Millis
 from twinbus.cluster.line import Line, Listener
 from twinbus.cluster.line_frames import Hello
 from twinbus.errors import ArgumentError
+from twinbus.server.host_names import ALL_ADDRESSES
 from twinbus.server.machines.identity import LineContexts, host_of, number_in
 from twinbus.server.nodes.mesh import LineSocket
 
@@ -41,6 +42,10 @@ class NodeAddress(NamedTuple):
         host = host.removeprefix("[").removesuffix("]")
         if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
             raise ArgumentError(f"'{text}' is not an address for other nodes. Write HOST:PORT, such as 10.0.0.1:5680.")
+        if host in ALL_ADDRESSES:
+            raise ArgumentError(
+                f"Other nodes cannot connect to {host}. Name an address of this machine that they reach, such as 10.0.0.1:{port}."
+            )
         return cls(host, int(port))
 
     def __str__(self) -> str:
