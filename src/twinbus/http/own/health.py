@@ -5,8 +5,8 @@ with a right: `GET /$stores`. Stores are counted by where they are kept, those i
 standby, and by the process that owns them. Probes may ask by any host name; one that is not ours gets the status and nothing else.
 
 A spare listens on nothing, and one that was superseded owns no store: so among several machines with the same line the one that
-is ready is the one that serves. Of several nodes that serve at once, one that is about to end, or that has not reached another
-one for a while, is not ready.
+is ready is the one that serves. Of several nodes that serve at once, one that is about to end, or that has not reached most of
+the others for a while, is not ready.
 """
 
 from collections import Counter

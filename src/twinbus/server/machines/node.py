@@ -340,7 +340,7 @@ class MachineNode:
     def not_ready(self) -> str:
         if self.keeper.is_draining or self.drain_asked.is_set():
             return "this node is about to end"
-        missing = self._reach.missing()
+        missing = self._reach.cut_off_from()
         return f"this node does not reach {', '.join(missing)}" if missing else ""
 
     def figures(self) -> NodeFigures:
