@@ -169,3 +169,26 @@ def test_a_disk_that_takes_only_a_part_leaves_the_old_file(tmp_path: Path) -> No
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == f"{errno.EFBIG}\n"
     assert file.read_text() == "the old key\n"
+
+
+LOCK_WITHOUT_ROOM = """
+import resource, signal, sys
+from pathlib import Path
+from twinbus.errors import StoreUnavailable
+from twinbus.server.data_folder import DataFolder
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+try:
+    DataFolder(Path(sys.argv[1]))
+except StoreUnavailable as refused:
+    sys.stderr.write(str(refused))
+"""
+
+
+def test_a_folder_without_room_for_a_byte_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LOCK_WITHOUT_ROOM, str(tmp_path / "data")]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True)
+    assert (
+        done.stderr
+        == f"The data folder {tmp_path}/data cannot be written: File too large. Choose another one with --data."
+    )

@@ -118,7 +118,7 @@ class Peer:
 
     def unavailable(self) -> FragmentUnavailable:
         return FragmentUnavailable(
-            f"Node {self.node} cannot be reached, and neither can what lies in its messaging stores. Try again later."
+            "The node that has this messaging store cannot be reached, and neither can what lies in it. Try again later."
         )
 
     # Asking

@@ -58,9 +58,7 @@ class DataFolder:
             make_folder(path)
             self.lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as fault:
-            raise StoreUnavailable(
-                f"The data folder {path} cannot be written: {fault.strerror}. Choose another one with --data."
-            ) from None
+            raise _not_written(path, fault) from None
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -69,8 +67,12 @@ class DataFolder:
             raise StoreInUse(
                 f"The data folder {path} is in use by process {holder or 'unknown'}. Stop it, or serve from another folder with --data."
             ) from None
-        os.ftruncate(self.lock, 0)
-        os.pwrite(self.lock, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(self.lock, 0)
+            os.pwrite(self.lock, f"{os.getpid()}\n".encode(), 0)
+        except OSError as fault:
+            os.close(self.lock)
+            raise _not_written(path, fault) from None
 
     def root_rule(self, wanted_key: str | None) -> AuthorizationRule:
         """The rule with all rights. A wanted key is written only if there is none yet."""
@@ -117,6 +119,12 @@ class DataFolder:
 
     def close(self) -> None:
         os.close(self.lock)
+
+
+def _not_written(path: Path, fault: OSError) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"The data folder {path} cannot be written: {fault.strerror}. Choose another one with --data."
+    )
 
 
 def _checksum(text: str) -> str:

@@ -563,6 +563,8 @@ async def _serve_as_node(
             end.cancel()
     finally:
         await server.stop()
+    if node.replaced is not None:
+        raise node.replaced
 
 
 def _places(settings: ServerSettings) -> "tuple[Owner, list[PostgresPlace]]":

@@ -38,6 +38,14 @@ class LogLevel(Enum):
     ERROR = "error"
 
 
+def require_node_name(name: str) -> None:
+    """Raises ArgumentError."""
+    if not NODE_NAME.fullmatch(name):
+        raise ArgumentError(
+            f"'{name}' is no name for a node. Use 1 to 32 letters, digits, hyphens, underscores and dots."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ExtraPort:
     """One more port for AMQP, WebSockets and HTTP."""
@@ -119,10 +127,7 @@ class ServerSettings:
             )
         if self.node_name is None:
             return
-        if not NODE_NAME.fullmatch(self.node_name):
-            raise ArgumentError(
-                f"'{self.node_name}' is no name for a node. Use 1 to 32 letters, digits, hyphens, underscores and dots."
-            )
+        require_node_name(self.node_name)
         if not self.store_dsns:
             raise ArgumentError("Several machines share messaging stores in PostgreSQL. Name its servers with --store.")
 

@@ -79,6 +79,13 @@ def receive(node: Node, queue: str, count: int) -> list[str]:
     return found
 
 
+def listed(node: Node, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The nodes by name, as this one sees them."""
+    capsys.readouterr()
+    assert run(["node", "list", "--connection-string", node.connection_string, "--json"]) == 0
+    return {node["name"]: node for node in json.loads(capsys.readouterr().out)}
+
+
 def test_a_name_belongs_to_one_node_and_a_process_without_one_waits(
     nodes: list[Node], machines: Machines, tmp_path: Path
 ) -> None:
@@ -105,20 +112,15 @@ def test_the_settings_of_a_node_in_deploy_are_those_of_serve(capsys: pytest.Capt
 def test_an_operator_sees_the_nodes_and_moves_a_store(nodes: list[Node], capsys: pytest.CaptureFixture[str]) -> None:
     a, b, _ = nodes
     given = ("--connection-string", b.connection_string)
-
-    def listed() -> dict[str, Any]:
-        assert run(["node", "list", *given, "--json"]) == 0
-        return {node["name"]: node for node in json.loads(capsys.readouterr().out)}
-
-    until(lambda: all(node["is_reached"] for node in listed().values()), b.log)
-    found = listed()
+    until(lambda: all(node["is_reached"] for node in listed(b, capsys).values()), b.log)
+    found = listed(b, capsys)
     assert sorted(found) == ["a", "b", "c"]
     assert sorted(store for node in found.values() for store in node["stores"]) == list(range(STORES))
     store = found["a"]["stores"][0]
     send(a, PARTS, *(f"moved{number}" for number in range(12)))
     assert run(["store", "move", str(store), "--to", "b", *given]) == 0
     capsys.readouterr()
-    until(lambda: store in listed()["b"]["stores"], a.log + b.log)
+    until(lambda: store in listed(b, capsys)["b"]["stores"], a.log + b.log)
     assert len(set(receive(a, PARTS, 12))) == 12
     assert run(["store", "move", str(store), "--to", "nobody", *given]) != 0
     assert run(["store", "move", str(STORES), "--to", "b", *given]) == 2
@@ -150,6 +152,24 @@ def test_a_node_that_stood_still_finds_its_stores_taken_and_serves_on_as_a_front
     send(a, PLAIN, "three")
     assert sorted(receive(c, PLAIN, 3)) == ["one", "three", "two"]
     until(lambda: "event=node_was_taken_for_dead" in a.log, a.log)
+
+
+def test_a_node_that_another_process_has_replaced_meanwhile_ends_and_leaves_its_lines_to_that_one(
+    nodes: list[Node], machines: Machines, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b, _ = nodes
+    a.freeze()
+    second = Node(tmp_path / "second", machines.dsn, machines.namespace, "a")
+    try:
+        second.ready()
+        a.thaw()
+        assert a.wait() == 1
+        assert "event=node_replaced" in a.log
+        assert "Another process has the place of node 'a' now" in a.log
+        until(lambda: all(node["is_reached"] for node in listed(b, capsys).values()), second.log + b.log)
+        assert f"process {second.pid}" in listed(b, capsys)["a"]["process"]
+    finally:
+        second.kill()
 
 
 def test_three_machines_serve_one_namespace_and_outlive_one_of_them(nodes: list[Node]) -> None:

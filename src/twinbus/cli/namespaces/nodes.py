@@ -23,5 +23,8 @@ def list_nodes(call: Call) -> None:
 @command(app, "drain")
 def drain(call: Call, name: Annotated[str, typer.Argument(help="Name of the node, as --node gave it.")]) -> None:
     """Let a node hand its messaging stores over to the others and end, as SIGTERM does."""
+    from twinbus.server.server_settings import require_node_name
+
+    require_node_name(name)
     call.ask("POST", f"/$nodes/{quote(name, safe='')}/drain")
     call.output.done(f"Node '{name}' of '{call.label}' hands its messaging stores over and ends.", node=name)

@@ -166,6 +166,10 @@ def move(
     ] = None,
 ) -> None:
     """Give a store to another node, of a namespace on several machines. It stays there while that node lives."""
+    if node is not None:
+        from twinbus.server.server_settings import require_node_name
+
+        require_node_name(node)
     _require_store(call, index, len(call.ask("GET", "/$stores")))
     call.ask("POST", f"/$stores/{index}/move" + ("" if node is None else f"?node={quote(node, safe='')}"))
     where = "where the namespace puts it" if node is None else f"to node '{node}'"

@@ -30,7 +30,16 @@ from twinbus.server.machines.identity import Authority, line_contexts
 from twinbus.server.machines.keeper import HANDED_OVER_S, OwnershipKeeper
 from twinbus.server.machines.lookout import Lookout, Sight
 from twinbus.server.machines.reach import Reach
-from twinbus.server.machines.register import ALL_NODES, DRAINING, NODES_MAX, SERVING, Facts, Register, Seen
+from twinbus.server.machines.register import (
+    ALL_NODES,
+    DRAINING,
+    NODES_MAX,
+    SERVING,
+    Facts,
+    NodeReplaced,
+    Register,
+    Seen,
+)
 from twinbus.server.machines.tcp_mesh import NodeAddress, TcpMesh
 from twinbus.server.nodes.answers import Answers
 from twinbus.server.nodes.membership import AskedOthers, AskedPeers
@@ -99,6 +108,8 @@ class MachineNode:
         self._is_leaving = False
         self.drain_asked = asyncio.Event()
         """Somebody wants this node to hand over its stores and end."""
+        self.replaced: NodeReplaced | None = None
+        """Why it ends by itself."""
 
     # Start
 
@@ -175,7 +186,7 @@ class MachineNode:
             lambda: boot_time() - self._heard_at < ALIVE_S,
             _unless_closed(lambda seen: loop.call_soon_threadsafe(self._register_seen, seen)),
             _unless_closed(lambda fault: loop.call_soon_threadsafe(self._register_lost, fault)),
-            lambda: _unless_closed(loop.call_soon_threadsafe)(self._replaced),
+            lambda: _unless_closed(loop.call_soon_threadsafe)(self._was_replaced),
         )
         for lookout in self._lookouts:
             lookout.start()
@@ -225,9 +236,13 @@ class MachineNode:
             self._register_fault = fault
             log.warning("register_not_reached", extra={"fields": {"node": self.name, "reason": fault}})
 
-    def _replaced(self) -> None:
+    def _was_replaced(self) -> None:
         """While this process stood still, or was started slowly. Two with one number would take the lines from each other."""
         log.error("node_replaced", extra={"fields": {"node": self.name, "number": self.number}})
+        self.replaced = NodeReplaced(
+            f"Another process has the place of node '{self.name}' now, which was not heard of for too long. This one ends."
+        )
+        self.mesh.close()
         self.drain_asked.set()
 
     def _database_seen(self, sight: Sight) -> None:
