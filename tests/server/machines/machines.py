@@ -40,6 +40,11 @@ class Node(Served):
             found = json.load(refused)
         return found
 
+    def metrics(self) -> str:
+        with urlopen(f"http://127.0.0.1:{self.http_port}/metrics", timeout=30) as answer:
+            text: str = answer.read().decode()
+        return text
+
     def owners(self) -> dict[str, int]:
         """How many stores each process has, by what this node says."""
         return dict(self.page("/health")["owners"])
