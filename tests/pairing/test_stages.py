@@ -2,6 +2,7 @@
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
 from tests.pairing.test_pump import Bench
 from twinbus.client.message import encode_message
@@ -86,6 +87,7 @@ class Followed(Bench):
         super().__init__()
         self.pump.queue = "p/x-servicebus-transfer/4"
         self.elsewhere: Survey | None = Survey(0)
+        self.is_deleted = False
         self.keeps_locks = False
         """What is given back stays locked: its messaging store is down."""
 
@@ -96,6 +98,8 @@ class Followed(Bench):
     def perform(self, request: Request) -> Answer:
         if isinstance(request, LookInto):
             assert request.queue == "p/x-servicebus-transfer/0"
+            if self.is_deleted:
+                raise MessagingEntityNotFoundError(message="The backlog queue does not exist.")
             if self.elsewhere is None:
                 raise ConnectionError("its messaging store is down")
             return self.elsewhere
@@ -153,6 +157,14 @@ def test_nothing_of_a_session_overtakes_what_was_left_while_it_is_still_locked()
     bench.put_of(2, "s", Stage(1, (0,)))
     bench.do_pass()
     assert bench.moved() == [1, 2]
+
+
+def test_a_queue_that_was_deleted_is_not_waited_for() -> None:
+    bench = Followed()
+    bench.is_deleted = True
+    bench.put_of(1, "s", Stage(1, (0,)))
+    bench.do_pass()
+    assert bench.moved() == [1]
 
 
 def test_a_queue_too_deep_to_look_through_keeps_what_follows_it_waiting() -> None:

@@ -285,6 +285,8 @@ class Pump:
         try:
             answer = yield LookInto(f"{self.queue.rpartition('/')[0]}/{index}")
         except Exception as error:
+            if kind_by(self._classifier, error) is FailureKind.NOT_FOUND:
+                return Survey(0)  # it was deleted, and what follows it would wait for good
             self._tell(EventKind.SYPHON_SKIPPED, None, 0, error)
             return None
         return answer if isinstance(answer, Survey) else None
