@@ -26,6 +26,7 @@ from twinbus.management.catalog_shared import SharedPostgresCatalog
 from twinbus.server.admission import Admission
 from twinbus.server.machines.assembly import Assembly
 from twinbus.server.machines.claims import NOBODY, Claims
+from twinbus.server.machines.connection_count import ConnectionCount
 from twinbus.server.machines.identity import Authority, line_contexts
 from twinbus.server.machines.keeper import HANDED_OVER_S, OwnershipKeeper
 from twinbus.server.machines.lookout import Lookout, Sight
@@ -62,17 +63,6 @@ STEP_EVERY_S = 0.25
 OWNED_WAIT_S = 20.0
 """At the start, for all stores to have an owner."""
 TURN_WAIT_S = 10.0
-
-
-class ConnectionCount:
-    """Of the other nodes, as they said with their last beat."""
-
-    def __init__(self) -> None:
-        self.own = 0
-        self.elsewhere = 0
-
-    def changed(self, own_count: int) -> None:
-        self.own = own_count
 
 
 class MachineNode:
@@ -177,10 +167,8 @@ class MachineNode:
         )
         address = await self.mesh.listen(self._listens_at)
         self.register.address = str(address)
-        log.info(
-            "node_joined",
-            extra={"fields": {"node": self.name, "number": self.number, "listens_for_nodes": str(address)}},
-        )
+        fields = {"node": self.name, "number": self.number, "listens_for_nodes": str(address)}
+        log.info("node_joined", extra={"fields": fields})
         loop = asyncio.get_running_loop()
         self.register.start(
             lambda: boot_time() - self._heard_at < ALIVE_S,
