@@ -1,10 +1,17 @@
 import json
+import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 
 import pytest
 
 from twinbus.cli.app import run
+from twinbus.cli.failures import FAILED
+from twinbus.cli.namespaces.running import RunningNamespace, announce
 
 
 def findings(capsys: pytest.CaptureFixture[str], data: Path) -> dict[str, dict[str, object]]:
@@ -49,3 +56,48 @@ def test_a_folder_that_nothing_can_be_written_to_is_a_fault(capsys: pytest.Captu
 def test_a_file_in_the_place_of_the_data_folder_is_a_fault(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert findings(capsys, tmp_path / "file")["data folder"]["found"] == f"{tmp_path / 'file'} is a file"
+
+
+OTHER_ANSWERS = [
+    b"SSH-2.0-OpenSSH_9.6\r\n",
+    b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n[]",
+]
+
+
+@contextmanager
+def another_program(answer: bytes) -> Iterator[int]:
+    """The port at which it answers everybody."""
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(4096)
+            self.request.sendall(answer)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+@pytest.mark.parametrize("answer", OTHER_ANSWERS)
+def test_another_program_at_the_port_of_a_namespace_that_was_killed_is_a_fault(
+    answer: bytes, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "shop").mkdir()
+    with another_program(answer) as port:
+        announce(tmp_path / "shop", RunningNamespace("shop", os.getpid(), "127.0.0.1", port, port, "Endpoint=sb://x"))
+        found = findings(capsys, tmp_path)["namespace shop"]
+        assert not found["is_good"]
+        assert found["advice"] == f"check process {os.getpid()}"
+
+
+def test_a_command_that_another_program_answers_says_that_no_namespace_does(capsys: pytest.CaptureFixture[str]) -> None:
+    key = "SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"
+    with another_program(OTHER_ANSWERS[0]) as port:
+        assert run(["node", "list", "--connection-string", f"Endpoint=sb://127.0.0.1:{port};{key}"]) == FAILED
+    assert capsys.readouterr().err.startswith("twinbus: No namespace answers at http://127.0.0.1:")

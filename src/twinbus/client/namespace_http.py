@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -63,7 +64,7 @@ def _answer(request: Request, endpoint: str, read: Callable[[Any], Any], authori
             return read(answer)
     except HTTPError as refused:
         raise NamespaceRefused(_reason(refused, endpoint)) from None
-    except (OSError, ValueError) as fault:
+    except (OSError, ValueError, HTTPException) as fault:
         raise NamespaceRefused(f"No namespace answers at {endpoint}: {fault}. Is it running?") from None
 
 

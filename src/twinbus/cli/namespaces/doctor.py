@@ -12,8 +12,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from http.client import HTTPException
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -137,11 +139,8 @@ def _namespaces(data: Path) -> Iterator[Finding]:
     for running in all_running(data):
         name = f"namespace {running.name}"
         try:
-            with urlopen(f"{running.endpoint}/health", timeout=HEALTH_TIMEOUT_S) as answer:
-                health = json.load(answer)
-        except HTTPError as refused:
-            health = json.load(refused)
-        except (OSError, ValueError) as fault:
+            health = _health(running.endpoint)
+        except (OSError, ValueError, HTTPException) as fault:
             yield Finding(name, False, f"does not answer: {fault}", f"check process {running.pid}")
             continue
         is_good = health["status"] == "healthy"
@@ -159,6 +158,18 @@ def _namespaces(data: Path) -> Iterator[Finding]:
             where = f"{count} in {kept_in}" + (f", owned by {owners}" if owners else "")
             yield Finding(f"stores of {running.name}", is_good, where, advice)
         yield from _certificate(running)
+
+
+def _health(endpoint: str) -> dict[str, Any]:
+    """Raises OSError, ValueError or HTTPException; the port of a namespace that was killed may be another program's by now."""
+    try:
+        with urlopen(f"{endpoint}/health", timeout=HEALTH_TIMEOUT_S) as answer:
+            health = json.load(answer)
+    except HTTPError as refused:
+        health = json.load(refused)
+    if not isinstance(health, dict) or not {"status", "unhealthy_stores"} <= health.keys():
+        raise ValueError(f"what answers at {endpoint} is no namespace")
+    return health
 
 
 def _certificate(running: RunningNamespace) -> Iterator[Finding]:
