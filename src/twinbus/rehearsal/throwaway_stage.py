@@ -1,15 +1,12 @@
 """A temporary pair for one rehearsal: two processes with their data in a temporary folder, on free ports."""
 
 import contextlib
-import fcntl
-import os
 import shutil
 import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import SystemRandom
-from typing import IO
 
 from twinbus.errors import MessagingError
 from twinbus.rehearsal.interruption import uninterrupted
@@ -116,22 +113,18 @@ def _is_free(port: int) -> bool:
     return True
 
 
-_claims: dict[int, IO[str]] = {}
+_claims: dict[int, socket.socket] = {}
 
 
 def _claim(port: int) -> bool:
-    """By a lock on a file of this user's, which the system releases when the process ends."""
-    if port in _claims:
-        return False
-    folder = Path(tempfile.gettempdir()) / f"twinbus-ports-{os.getuid()}"
-    folder.mkdir(exist_ok=True)
-    file = (folder / str(port)).open("a")
+    """By the port of the same number for datagrams, which nobody here listens to and the system frees when the process ends."""
+    claim = socket.socket(type=socket.SOCK_DGRAM)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        claim.bind(("127.0.0.1", port))
     except OSError:
-        file.close()
+        claim.close()
         return False
-    _claims[port] = file
+    _claims[port] = claim
     return True
 
 
