@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from twinbus.cluster.line import Topics
-from twinbus.errors import OperationInProgress
+from twinbus.errors import OperationInProgress, StoreTaken
 from twinbus.management.catalog_shared import SharedPostgresCatalog
 from twinbus.server.machines.assembly import Assembly
 from twinbus.server.machines.register import ALL_NODES, Register
@@ -83,3 +83,18 @@ def test_a_node_whose_name_another_process_has_taken_learns_it_and_beats_no_more
     former.start(lambda: True, lambda _: heard.append("seen"), heard.append, is_replaced.set)
     assert is_replaced.wait(PATIENCE_S)
     assert heard == []
+
+
+def test_nodes_have_the_catalog_again_when_a_process_that_is_none_has_ended_and_look_at_what_it_changed(
+    join: Join,
+) -> None:
+    node = join("one")
+    before = node.beat().version
+    ask(node, "UPDATE lease SET owner = 'spare', address = 'a spare', until = clock_timestamp() + interval '1h'")
+    with pytest.raises(StoreTaken, match="owned by a spare"):
+        node.beat()
+    ask(node, "UPDATE lease SET until = clock_timestamp() - interval '1s'")
+    assert node.beat().version > before
+    with psycopg.connect(node.place.dsn, autocommit=True) as connection:
+        owners = connection.execute(f'SELECT owner FROM "{node.place.schema}".lease'.encode()).fetchall()
+    assert owners == [(ALL_NODES.id,)]

@@ -26,7 +26,7 @@ from twinbus.clock import Millis, boot_time
 from twinbus.errors import ArgumentError, InternalError, StoreUnavailable
 from twinbus.server.machines.identity import Authority, new_authority
 from twinbus.store.postgres.connection import Connection, in_our_words
-from twinbus.store.postgres.lease import LEASE_S, RENEW_EVERY_S
+from twinbus.store.postgres.lease import LEASE_S, RENEW_EVERY_S, take_over
 from twinbus.store.postgres.place import CatalogPlace, Owner, server_of
 from twinbus.store.postgres.schema import set_search_path
 from twinbus.store.postgres.statements import SQL, schema_statement
@@ -240,7 +240,7 @@ class Register:
                 seen(found)
 
     def beat(self) -> Seen:
-        """Raises psycopg.Error, StoreUnavailable or NodeReplaced."""
+        """Raises psycopg.Error, StoreUnavailable, NodeReplaced, or StoreTaken while a process that is no node has the namespace."""
         if self._beating is None:
             self._beating = Connection(self.place.dsn, f"twinbus {self.owner.id} nodes", PATIENCE_OF_LEASES)
             self._beating.raw.execute("SET statement_timeout = '3s'")
@@ -250,7 +250,10 @@ class Register:
         values = (LEASE_S, facts.state, unreached, facts.connections, self.address, self.owner.id)
         if raw.execute(BEAT, values).rowcount != 1:
             raise NodeReplaced("this node is not in the register any more: another one has its name or its number")
-        raw.execute(schema_statement("renew_lease", self.place.schema), (LEASE_S, ALL_NODES.id))
+        if raw.execute(schema_statement("renew_lease", self.place.schema), (LEASE_S, ALL_NODES.id)).rowcount != 1:
+            # A process without a node's name took the namespace while no node was heard of, and its changes raise no version.
+            take_over(self._beating, self.place, ALL_NODES)
+            raw.execute(RAISE_VERSION)
         raw.execute(REMOVE_FENCES)
         while self._turns_to_end:
             raw.execute(END_TURN, self._turns_to_end[0])
