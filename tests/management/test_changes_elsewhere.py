@@ -37,13 +37,13 @@ class Names:
         yield
 
 
-async def follow_all(catalog: Catalog, sim: Simulation, names: Names) -> None:
+async def follow_all(follower: Follower, sim: Simulation, names: Names) -> bool:
     """While the stores of the simulation do what they are asked for."""
-    following = asyncio.ensure_future(Follower(catalog, sim.entities, sim.clock).follow_all(names.turn))
+    following = asyncio.ensure_future(follower.follow_all(names.turn))
     while not following.done():
         sim.run()
         await asyncio.wait({following}, timeout=0.001)
-    following.result()
+    return following.result()
 
 
 def test_what_is_new_changed_or_gone_is_told_and_nothing_else(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_everything_that_was_missed_is_followed_in_the_turn_of_its_name(tm
     writer.remove("gone")
     writer.add(writer.new_id(), SubscriptionDescription("news", "all"), sim.now, (RuleDescription("one"),))
     writer.set_namespace_rule(AuthorizationRule("reader", "key", "", frozenset({Right.LISTEN})))
-    await follow_all(reader, sim, names)
+    assert await follow_all(Follower(reader, sim.entities, sim.clock), sim, names)
     assert names.taken == ["changed", "gone", "news", ACCESS]
     assert sim.entities.queue("changed").description.max_delivery_count == 3
     assert sim.entities.find("gone") is None
@@ -100,6 +100,33 @@ async def test_a_queue_that_was_created_while_the_catalog_was_read_keeps_its_mes
     sim.run()
     sim.send(sim.entities.queue("new"), make_message("m"))
     monkeypatch.setattr(catalog, "_read_entries", lambda: read_before)
-    await follow_all(catalog, sim, Names())
+    assert await follow_all(Follower(catalog, sim.entities, sim.clock), sim, Names())
     assert catalog.find("new") is not None
     assert sim.receiver(sim.entities.queue("new").main, 1).ids() == ["m"]
+
+
+async def test_a_queue_that_could_not_be_deleted_while_its_store_was_lost_is_deleted_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    """It would take messages that nobody finds after the next start."""
+    file, sim = tmp_path / "catalog.db", Simulation()
+    writer = Catalog.in_file(file, "shop", sim.now)
+    writer.add(writer.new_id(), QueueDescription("gone"), sim.now)
+    reader = Catalog.in_file(file, "shop", sim.now)
+    restore(reader, sim.entities, sim.now)
+    sim.run()
+    writer.remove("gone")
+    follower, store = (
+        Follower(reader, sim.entities, sim.clock),
+        sim.entities.queue("gone").main.fragments[0].broker.index,
+    )
+    sim.lose_store(store)
+    for _ in range(2):
+        assert not await follow_all(follower, sim, Names())
+        assert sim.entities.find("gone") is not None
+    sim.return_store(store)
+    sim.run()
+    assert await follow_all(follower, sim, Names())
+    assert sim.entities.find("gone") is None
+    writer.close()
+    reader.close()

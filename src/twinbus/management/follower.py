@@ -5,6 +5,7 @@ process ended in the middle of that. So it may be asked any number of times.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
@@ -22,6 +23,8 @@ from twinbus.management.waiting import answer_of
 from twinbus.model.descriptions import RuleDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.paths import parse_address, path_key
 
+log = logging.getLogger(__name__)
+
 LOADED_WAIT_S = 10.0
 LOADED_POLL_S = 0.002
 RULES_TOGETHER = 100
@@ -35,24 +38,37 @@ class Follower:
         self._catalog = catalog
         self._entities = entities
         self._clock = clock
+        self._not_followed: set[str] = (
+            set()
+        )  # paths of which the catalog is remembered, and what runs is something else
 
     async def follow(self, path: str) -> None:
         """Raises FragmentUnavailable if a store that it takes is lost."""
         await asyncio.to_thread(self._catalog.reread, path)
         await self._follow_with_what_is_below(path)
 
-    async def follow_all(self, turn: Callable[[str], AbstractAsyncContextManager[None]]) -> None:
+    async def follow_all(self, turn: Callable[[str], AbstractAsyncContextManager[None]]) -> bool:
         """Whatever has changed since this process looked last: it may have missed some of it. In the `turn` of each name, as nobody has
-        asked. Raises MessagingError if something could not be read; then all of it is to be looked at again."""
+        asked. False if some of it could not be followed, since a store is lost: then it is to be asked again, as after an error."""
         changed = await asyncio.to_thread(self._catalog.changed_elsewhere)
-        for path in changed.paths:
+        for path in sorted({*changed.paths, *self._not_followed}, key=path_key):
             async with turn(path_key(parse_address(path).path)):
                 await asyncio.to_thread(self._catalog.reread, path)
-                with suppress(MessagingError):  # of a store that is lost: what runs follows when it is back
-                    await self._follow_with_what_is_below(path)
+                await self._try_to_follow(path)
         if changed.has_access_rules:
             async with turn(ACCESS):
                 await self.follow_access_rules()
+        return not self._not_followed
+
+    async def _try_to_follow(self, path: str) -> None:
+        try:
+            await self._follow_with_what_is_below(path)
+        except MessagingError as fault:
+            if path not in self._not_followed:
+                log.warning("entity_not_followed", extra={"fields": {"path": path, "reason": str(fault)}})
+            self._not_followed.add(path)
+        else:
+            self._not_followed.discard(path)
 
     async def delete(self, path: str) -> None:
         """The fragments of this process; the catalog still has the entity, and `follow` decides what becomes of it."""

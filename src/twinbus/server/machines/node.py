@@ -241,9 +241,9 @@ class MachineNode:
         """Something has changed that this node may not have been told."""
         assert self._server is not None
         try:
-            await self.answers.follower.follow_all(self.peers.turn)
+            is_followed = await self.answers.follower.follow_all(self.peers.turn)
             self._server.follow_root_rule()
-            self._version = version
+            self._version = version if is_followed else None
         except MessagingError as error:
             log.warning("catalog_not_followed", extra={"fields": {"reason": str(error)}})
 
