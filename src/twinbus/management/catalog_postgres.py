@@ -35,6 +35,31 @@ DROP_COPY = "DROP TABLE IF EXISTS copy"
 PUT_NAMESPACE = "INSERT INTO namespace (name, created_at, modified_at, last_entity_id) VALUES (%s, %s, %s, 0)"
 
 
+def first_place(dsns: Sequence[str], namespace: str, owner: Owner) -> CatalogPlace:
+    """The catalog is in the first of its databases. Raises ArgumentError if it is in another one of them, where it would not be looked
+    for, and StoreUnavailable if the first one cannot be looked at."""
+    place = CatalogPlace(dsns[0], namespace)
+    if len(dsns) == 1 or _exists(place, owner):
+        return place
+    for other in (CatalogPlace(dsn, namespace) for dsn in dsns[1:]):
+        with suppress(StoreUnavailable):
+            if _exists(other, owner):
+                raise ArgumentError(
+                    f"The catalog of the namespace is in {other}. Name its servers with --store in the order of the first start."
+                )
+    return place
+
+
+def _exists(place: CatalogPlace, owner: Owner) -> bool:
+    connection = Connection(place.dsn, owner.application(place.schema))
+    try:
+        return schema_exists(connection, place.schema)
+    except psycopg.Error as error:
+        raise in_our_words(error, server_of(place.dsn)) from error
+    finally:
+        connection.close()
+
+
 class PostgresCatalog:
     """See `CatalogDatabase`. Raises StoreTaken while another process owns it.
 

@@ -287,15 +287,14 @@ class NamespaceServer:
 
     def _hold_namespace(self) -> "PostgresCatalog":
         """Raises StoreTaken while another process serves the namespace."""
-        from twinbus.management.catalog_postgres import PostgresCatalog
+        from twinbus.management.catalog_postgres import PostgresCatalog, first_place
         from twinbus.store.postgres.lease import LeaseKeeper
-        from twinbus.store.postgres.place import CatalogPlace
 
         settings = self.settings
         assert self.owner is not None
         keeper = LeaseKeeper(lambda _, __: None, lambda: True)
         self._closers.append(keeper.close)
-        place = CatalogPlace(settings.store_dsns[0], settings.name)
+        place = first_place(settings.store_dsns, settings.name, self.owner)
         return PostgresCatalog(place, self.owner, settings.store_count, self.clock.now(), keeper)
 
     def _on_opened(self, index: int) -> None:

@@ -2,16 +2,21 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Queue
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from twinbus.cluster.line import Topics
-from twinbus.errors import OperationInProgress, StoreTaken
+from twinbus.errors import ArgumentError, OperationInProgress, StoreTaken
+from twinbus.management.catalog_postgres import first_place
 from twinbus.management.catalog_shared import SharedPostgresCatalog
 from twinbus.server.machines.assembly import Assembly
+from twinbus.server.machines.lookout import LeaseSeen, Lookout, Sight
 from twinbus.server.machines.register import ALL_NODES, Register
-from twinbus.store.postgres.place import CatalogPlace, Owner
+from twinbus.store.postgres.place import CatalogPlace, Owner, PostgresPlace
 
 NOW = 1_700_000_000_000
 PATIENCE_S = 60.0
@@ -24,7 +29,7 @@ def join(postgres_dsn: str, fresh_namespace: str) -> Iterator[Join]:
     place, made = CatalogPlace(postgres_dsn, fresh_namespace), list[Register]()
 
     def joined(name: str) -> Register:
-        register = Register(place, Owner.this_process(), name)
+        register = Register(place, Owner.this_process(), name, 1)
         SharedPostgresCatalog(place, register.owner, ALL_NODES, 1, NOW).close()
         register.prepare(NOW)
         register.join("a test")
@@ -98,3 +103,54 @@ def test_nodes_have_the_catalog_again_when_a_process_that_is_none_has_ended_and_
     with psycopg.connect(node.place.dsn, autocommit=True) as connection:
         owners = connection.execute(f'SELECT owner FROM "{node.place.schema}".lease'.encode()).fetchall()
     assert owners == [(ALL_NODES.id,)]
+
+
+def test_a_node_that_is_given_another_number_of_databases_is_refused(join: Join) -> None:
+    one = join("one")
+    other = Register(one.place, Owner.this_process(), "other", 2)
+    try:
+        with pytest.raises(ArgumentError, match="Node 'one' names databases with --store: 1; this one names 2"):
+            other.join("a test")
+        take_for_dead(one)
+        other.join("a test")
+    finally:
+        other.leave()
+
+
+def test_a_catalog_that_is_in_another_of_the_databases_is_not_created_again(
+    postgres_dsn: str, fresh_namespace: str, tmp_path: Path
+) -> None:
+    owner = Owner.this_process()
+    second = f"second_{fresh_namespace}"
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {second}".encode())
+        try:
+            dsns = [postgres_dsn, make_conninfo(postgres_dsn, dbname=second)]
+            place = first_place(dsns, fresh_namespace, owner)
+            SharedPostgresCatalog(place, owner, ALL_NODES, 1, NOW).close()
+            assert first_place(dsns, fresh_namespace, owner) == place
+            with pytest.raises(ArgumentError, match="in the order of the first start"):
+                first_place(dsns[::-1], fresh_namespace, owner)
+            nowhere = f"postgresql://?host={tmp_path}&user=bus&dbname=bus"
+            assert first_place([dsns[1], nowhere], fresh_namespace, owner).dsn == dsns[1]
+        finally:
+            connection.execute(f"DROP DATABASE {second} WITH (FORCE)".encode())
+
+
+def test_a_database_without_any_store_that_was_there_is_one_that_a_node_does_not_reach(
+    postgres_dsn: str, fresh_namespace: str
+) -> None:
+    def sight(*, is_created: bool) -> Sight:
+        place = PostgresPlace(postgres_dsn, fresh_namespace, 1, 2, "an identity", is_created)
+        seen: Queue[Sight] = Queue()
+        lookout = Lookout(0, [place], Owner.this_process(), seen.put)
+        lookout.start()
+        try:
+            return seen.get(timeout=PATIENCE_S)
+        finally:
+            lookout.close()
+
+    new, elsewhere = sight(is_created=False), sight(is_created=True)
+    assert new.leases == {1: LeaseSeen()}
+    assert elsewhere.leases is None
+    assert "in the order of the first start" in elsewhere.fault

@@ -1,6 +1,7 @@
 """Who owns which store, as the leases of one database say: looked up every second, on a thread of its own.
 
-If the database hangs, its thread waits and the others go on. A database that cannot be looked at is one that this node does not reach.
+If the database hangs, its thread waits and the others go on. A database that cannot be looked at is one that this node does not reach,
+and so is one in which none of the stores is that have been there: this node was given another one.
 """
 
 import threading
@@ -14,7 +15,7 @@ from twinbus.clock import boot_time
 from twinbus.errors import StoreUnavailable
 from twinbus.store.postgres.connection import Connection
 from twinbus.store.postgres.lease import RENEW_EVERY_S
-from twinbus.store.postgres.place import Owner, PostgresPlace
+from twinbus.store.postgres.place import Owner, PostgresPlace, server_of
 from twinbus.store.postgres.schema import schema_exists
 from twinbus.store.postgres.watch import PATIENCE_OF_LEASES
 
@@ -54,6 +55,7 @@ class Lookout:
         self._is_over = threading.Event()
         self._soon = threading.Event()
         self._created: set[int] = set()
+        self._known = {place.number for place in places if place.is_created}
         self._thread = threading.Thread(target=self._run, name=f"lookout {database}", daemon=True)
 
     def start(self) -> None:
@@ -90,6 +92,12 @@ class Lookout:
         for place in self._places:
             if place.number not in self._created and schema_exists(connection, place.schema):
                 self._created.add(place.number)
+        if self._known and not self._known & self._created:
+            # Whoever took them from nodes that have them would find none.
+            raise StoreUnavailable(
+                f"None of the messaging stores that were in use is in {server_of(self._places[0].dsn)}. "
+                "Name the servers with --store in the order of the first start."
+            )
         found = {place.number: LeaseSeen() for place in self._places}
         parts = [
             LEASE.format(number=sql.Literal(place.number), schema=sql.Identifier(place.schema))

@@ -22,6 +22,7 @@ from twinbus.cluster.line_frames import Hello
 from twinbus.cluster.ownership import Owners
 from twinbus.errors import ArgumentError, MessagingError
 from twinbus.http.own.nodes import NodeFigures, NoSuchNode
+from twinbus.management.catalog_postgres import first_place
 from twinbus.management.catalog_shared import SharedPostgresCatalog
 from twinbus.server.admission import Admission
 from twinbus.server.machines.assembly import Assembly
@@ -46,7 +47,7 @@ from twinbus.server.nodes.answers import Answers
 from twinbus.server.nodes.membership import AskedOthers, AskedPeers
 from twinbus.server.server_settings import ServerSettings
 from twinbus.server.stores.leases import HeldLease
-from twinbus.store.postgres.place import CatalogPlace, Owner, PostgresPlace
+from twinbus.store.postgres.place import Owner, PostgresPlace
 
 if TYPE_CHECKING:
     from twinbus.server.namespace import NamespaceServer
@@ -106,10 +107,10 @@ class MachineNode:
     def open_catalog(self) -> SharedPostgresCatalog:
         """Join the nodes of the namespace. Raises MessagingError."""
         settings, now = self.settings, self._clock.now()
-        place = CatalogPlace(settings.store_dsns[0], settings.name)
+        place = first_place(settings.store_dsns, settings.name, self.owner)
         database = SharedPostgresCatalog(place, self.owner, ALL_NODES, settings.store_count, now)
         try:
-            self.register = Register(place, self.owner, self.name)
+            self.register = Register(place, self.owner, self.name, len(settings.store_dsns))
             self._authority: Authority = self.register.prepare(now)
             self.number = self.register.join(self.owner.address)
         except BaseException:

@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS cluster (one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (
     authority TEXT NOT NULL, version BIGINT NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS nodes (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, incarnation TEXT NOT NULL,
     address TEXT NOT NULL, process TEXT NOT NULL, state TEXT NOT NULL, unreached TEXT NOT NULL DEFAULT '',
-    connections INTEGER NOT NULL DEFAULT 0, since TIMESTAMPTZ NOT NULL, until TIMESTAMPTZ NOT NULL);
+    connections INTEGER NOT NULL DEFAULT 0, databases INTEGER NOT NULL, since TIMESTAMPTZ NOT NULL, until TIMESTAMPTZ NOT NULL);
 CREATE TABLE IF NOT EXISTS fences (fence TEXT PRIMARY KEY, incarnation TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS turns (name TEXT COLLATE "C" PRIMARY KEY, fence TEXT NOT NULL, ticket TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS pins (store INTEGER PRIMARY KEY, node TEXT NOT NULL)
@@ -52,10 +52,10 @@ HAS_CLUSTER = "SELECT to_regclass('cluster') IS NOT NULL"
 PUT_AUTHORITY = "INSERT INTO cluster (authority_key, authority) VALUES (%s, %s) ON CONFLICT (one) DO NOTHING"
 AUTHORITY = "SELECT authority_key, authority FROM cluster"
 LOCK_NODES = "LOCK TABLE nodes IN SHARE ROW EXCLUSIVE MODE"
-KNOWN = "SELECT number, name, process, until > clock_timestamp() FROM nodes ORDER BY until"
+KNOWN = "SELECT number, name, process, until > clock_timestamp(), databases FROM nodes ORDER BY until"
 DROP_NODE = "DELETE FROM nodes WHERE number = %s"
-PUT_NODE = """INSERT INTO nodes (number, name, incarnation, address, process, state, since, until)
-VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp(), clock_timestamp() + make_interval(secs => %s))"""
+PUT_NODE = """INSERT INTO nodes (number, name, incarnation, address, process, state, databases, since, until)
+VALUES (%s, %s, %s, %s, %s, %s, %s, clock_timestamp(), clock_timestamp() + make_interval(secs => %s))"""
 PUT_FENCE = "INSERT INTO fences (fence, incarnation) VALUES (%s, %s)"
 BEAT = """UPDATE nodes SET until = clock_timestamp() + make_interval(secs => %s), state = %s, unreached = %s, connections = %s, address = %s
 WHERE incarnation = %s"""
@@ -117,10 +117,12 @@ class Facts(NamedTuple):
 class Register:
     """Blocks, but for `facts` and `fence`. `owner`: as whom this process owns stores; its id is that of this start of the node."""
 
-    def __init__(self, place: CatalogPlace, owner: Owner, name: str) -> None:
+    def __init__(self, place: CatalogPlace, owner: Owner, name: str, database_count: int) -> None:
+        """`database_count`: over how many the stores are spread."""
         self.place = place
         self.owner = owner
         self.name = name
+        self.database_count = database_count
         self.facts = Facts()
         self.address = ""
         self.number = -1
@@ -149,7 +151,7 @@ class Register:
 
     def join(self, process: str) -> int:
         """Become a node. Returns its number, the same as before if the name was known. Raises ArgumentError while a node of this
-        name lives elsewhere."""
+        name lives elsewhere, or one that was given another number of databases."""
         deadline = boot_time() + FORMER_WAIT_S
         while True:
             holder = self._try_to_join(process)
@@ -168,15 +170,21 @@ class Register:
             connection.raw.execute(LOCK_NODES)
             known = connection.raw.execute(KNOWN).fetchall()
             number = None
-            for row_number, name, other, is_live in known:
+            for row_number, name, other, is_live, databases in known:
                 if name == self.name:
                     if is_live:
                         return str(other)
                     number = row_number
+                elif is_live and databases != self.database_count:
+                    # By its number a store would be in one database for this node, and in another one for that.
+                    raise ArgumentError(
+                        f"Node '{name}' names databases with --store: {databases}; this one names {self.database_count}. "
+                        "Give all nodes the same, in the same order."
+                    )
             if number is None:
                 number = _free_number(known)
             connection.raw.execute(DROP_NODE, (number,))
-            row = (number, self.name, self.owner.id, self.address, process, SERVING, LEASE_S)
+            row = (number, self.name, self.owner.id, self.address, process, SERVING, self.database_count, LEASE_S)
             connection.raw.execute(PUT_NODE, row)
             connection.raw.execute(PUT_FENCE, (self.fence, self.owner.id))
             # Nobody else may be there to end what the process before this one had begun.
@@ -332,7 +340,7 @@ def _free_number(known: list[tuple[Any, ...]]) -> int:
     free = next((number for number in range(NODES_MAX) if number not in taken), None)
     if free is not None:
         return free
-    for number, _, _, is_live in known:
+    for number, _, _, is_live, _ in known:
         if not is_live:
             return int(number)
     raise ArgumentError(f"A namespace has {NODES_MAX} nodes at most, and this one has them.")
