@@ -38,6 +38,7 @@ SEND_TIMEOUT_S = 30.0
 class Waiting:
     number: int
     transfer: Transfer
+    enqueued_at: Millis
     locked_until: Millis = 0
     lock_count: int = 0
 
@@ -52,21 +53,25 @@ class BacklogQueue:
     dead: list[str] = field(default_factory=list)
     last_number: int = 0
 
-    def add(self, transfer: Transfer) -> None:
+    def add(self, transfer: Transfer, now: Millis) -> None:
         self.last_number += 1
-        self.waiting.append(Waiting(self.last_number, transfer))
+        self.waiting.append(Waiting(self.last_number, transfer, now))
 
     def lock(self, count_max: int, now: Millis) -> list[Taken]:
         free = [each for each in self.waiting if each.locked_until <= now][:count_max]
         for each in free:
             each.locked_until = now + LOCK
             each.lock_count += 1
-        return [Taken((each, each.lock_count), each.number, each.locked_until, each.transfer) for each in free]
+        return [
+            Taken((each, each.lock_count), each.number, each.locked_until, each.transfer, each.enqueued_at)
+            for each in free
+        ]
 
     def look(self, index: int, survey: Survey) -> None:
         for each in self.waiting:
             stage = each.transfer.stage.number if each.transfer.stage else 0
-            survey.add(index, path_key(each.transfer.path), each.transfer.session_id, each.number, stage)
+            path, session_id = path_key(each.transfer.path), each.transfer.session_id
+            survey.add(index, path, session_id, each.number, stage, each.enqueued_at)
 
     def held(self, taken: Taken, now: Millis) -> Waiting | None:
         """The message, if the lock that it was taken with still holds."""

@@ -6,7 +6,7 @@ from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
 from tests.pairing.test_pump import Bench
 from twinbus.client.message import encode_message
-from twinbus.clock import Millis
+from twinbus.clock import NEVER, Millis
 from twinbus.model import wire_names
 from twinbus.pairing.catching_up import SURVEYED_MAX, Survey, Trail
 from twinbus.pairing.events import EventKind
@@ -91,9 +91,9 @@ class Followed(Bench):
         self.keeps_locks = False
         """What is given back stays locked: its messaging store is down."""
 
-    def put_of(self, number: int, session_id: str, stage: Stage | None = None) -> None:
+    def put_of(self, number: int, session_id: str, stage: Stage | None = None, enqueued_at: Millis = NEVER) -> None:
         content = Transfer("orders", number, 100, session_id, None, stage)
-        self.ready.append(Taken(None, number, self.clock.now() + LOCK, content))
+        self.ready.append(Taken(None, number, self.clock.now() + LOCK, content, enqueued_at))
 
     def perform(self, request: Request) -> Answer:
         if isinstance(request, LookInto):
@@ -139,6 +139,17 @@ def test_what_follows_goes_once_no_earlier_stage_of_its_session_waits_elsewhere(
     bench.put_of(1, "s", Stage(1, (0,)))
     bench.do_pass()
     assert bench.moved() == [1], "a later stage is not waited for: it waits for this one"
+
+
+@pytest.mark.rule("B8.7")
+def test_what_came_later_is_not_waited_for_so_that_senders_of_one_session_never_wait_for_each_other() -> None:
+    bench = Followed()
+    assert bench.elsewhere is not None
+    bench.elsewhere.add(0, "orders", "s", 7, enqueued_at=5_000)
+    bench.put_of(1, "s", Stage(1, (0,)), enqueued_at=4_999)
+    bench.put_of(2, "s", Stage(1, (0,)), enqueued_at=5_000)
+    bench.do_pass()
+    assert bench.moved() == [1]
 
 
 @pytest.mark.rule("B8.7")

@@ -268,7 +268,8 @@ class SimSender:
             raise ServiceBusError("its messaging store is down", condition=b"amqp:internal-error")
         assert len(ids) == (len(parcel) if isinstance(parcel, ServiceBusMessageBatch) else 1)
         for each in ids:
-            self.world.queues[queue].add(Transfer(self.path, each, 1, session_id, None, _stage(parcel)))
+            transfer = Transfer(self.path, each, 1, session_id, None, _stage(parcel))
+            self.world.queues[queue].add(transfer, self.world.clock.at)
         if secondary.loses_reply():
             for each in ids:
                 self.world.auditor.answer_lost(each)

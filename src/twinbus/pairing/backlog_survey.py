@@ -7,10 +7,11 @@ import contextlib
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiver
 
+from twinbus.client.received_message import ReceivedMessage
 from twinbus.clock import NEVER, Clock, Millis
 from twinbus.model import wire_names
 from twinbus.model.message_limits import PEEK_COUNT_MAX
@@ -28,15 +29,8 @@ QUEUES_AT_ONCE = 4
 _NAMES = wire_names.TRANSFER_PATH, wire_names.TRANSFER_SESSION_ID, wire_names.TRANSFER_FOLLOWS
 
 
-class Peeked(Protocol):
-    """A message that is looked at, of the SDK's or our own client."""
-
-    @property
-    def sequence_number(self) -> int | None: ...
-
-    @property
-    def application_properties(self) -> Any: ...
-
+Peeked: TypeAlias = ServiceBusReceivedMessage | ReceivedMessage
+"""A message that is looked at, of the SDK's or our own client."""
 
 Pages: TypeAlias = Generator[int, Sequence[Peeked], None]
 """Yields the sequence number to peek from, and is sent the page."""
@@ -58,7 +52,14 @@ def pages(index: int, survey: Survey) -> Pages:
 def _note(index: int, message: Peeked, survey: Survey) -> None:
     properties: dict[Any, Any] = message.application_properties or {}
     path, session, stage = (_text(properties, name) for name in _NAMES)
-    survey.add(index, path_key(path or ""), session, message.sequence_number or 0, _number_of(stage))
+    number = message.sequence_number or 0
+    survey.add(index, path_key(path or ""), session, number, _number_of(stage), _enqueued_at(message))
+
+
+def _enqueued_at(message: Peeked) -> Millis:
+    """Of what does not say, that it came early: others wait for it."""
+    came_at = message.enqueued_time_utc if isinstance(message, ServiceBusReceivedMessage) else message.enqueued_at
+    return 0 if came_at is None else round(came_at.timestamp() * 1000)
 
 
 def _number_of(stage: str | None) -> int:

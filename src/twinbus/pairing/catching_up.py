@@ -80,10 +80,18 @@ class Survey:
     waiting: dict[str, dict[str, Numbers]] = field(default_factory=dict)
     queues: set[int] = field(default_factory=set)
     """Those in which anything waited."""
-    stages: dict[tuple[str, str], int] = field(default_factory=dict)
-    """The lowest stage of each destination and session that waited."""
+    stages: dict[tuple[str, str], dict[int, Millis]] = field(default_factory=dict)
+    """When the first message of each stage came that waited, by destination and session."""
 
-    def add(self, queue: int, path_key: str, session_id: str | None, number: int, stage: int = 0) -> None:
+    def add(
+        self,
+        queue: int,
+        path_key: str,
+        session_id: str | None,
+        number: int,
+        stage: int = 0,
+        enqueued_at: Millis = 0,
+    ) -> None:
         self.queues.add(queue)
         if session_id is None:
             return
@@ -91,11 +99,13 @@ class Survey:
         numbers = self.waiting.setdefault(path_key, {}).setdefault(session, {})
         low, high = numbers.get(queue, (number, number))
         numbers[queue] = min(low, number), max(high, number)
-        self.stages[path_key, session] = min(stage, self.stages.get((path_key, session), stage))
+        came_at = self.stages.setdefault((path_key, session), {})
+        came_at[stage] = min(enqueued_at, came_at.get(stage, enqueued_at))
 
-    def is_clear(self, path_key: str, session: str, stage: int) -> bool:
-        """Whether surely nothing of an earlier stage waited."""
-        return self.is_complete and self.stages.get((path_key, session), stage) >= stage
+    def is_clear(self, path_key: str, session: str, stage: int, enqueued_at: Millis) -> bool:
+        """Whether surely nothing of an earlier stage waited that had come by then."""
+        found = self.stages.get((path_key, session), {})
+        return self.is_complete and all(number >= stage or at > enqueued_at for number, at in found.items())
 
 
 @dataclass(slots=True)

@@ -36,7 +36,8 @@ class Restored:
     partition_key: str | None
     sequence_number: int
     locked_until: Millis
-    """Both are the backlog queue's; 0 in a payload that no broker delivered."""
+    enqueued_at: Millis
+    """These are the backlog queue's; 0 in a payload that no broker delivered."""
     stage: Stage | None = None
 
 
@@ -71,7 +72,7 @@ def _restore(sections: Sections, rest: bytes) -> Restored:
         application_properties=kept or None,
     )
     partition_key = annotations.get(wire_names.PARTITION_KEY)
-    number, locked_until = delivery_facts(sections)
+    number, locked_until, enqueued_at = delivery_facts(sections)
     return Restored(
         path,
         encode_sections(front) + rest,
@@ -80,6 +81,7 @@ def _restore(sections: Sections, rest: bytes) -> Restored:
         partition_key,
         number,
         locked_until,
+        enqueued_at,
         _stage(aside),
     )
 
@@ -94,10 +96,12 @@ def _stage(aside: dict[str, Value]) -> Stage | None:
         raise NotATransfer(f"The property {wire_names.TRANSFER_FOLLOWS} is {text!r}, which is not a stage.") from error
 
 
-def delivery_facts(sections: Sections) -> tuple[int, Millis]:
-    """Sequence number and end of the lock, as the broker of the backlog queue wrote them."""
+def delivery_facts(sections: Sections) -> tuple[int, Millis, Millis]:
+    """Sequence number, end of the lock and when it came, as the broker of the backlog queue wrote them."""
     annotations = sections.message_annotations or {}
-    return annotations.get(wire_names.SEQUENCE_NUMBER, 0), annotations.get(wire_names.LOCKED_UNTIL, 0)
+    names = wire_names.SEQUENCE_NUMBER, wire_names.LOCKED_UNTIL, wire_names.ENQUEUED_TIME
+    number, locked_until, enqueued_at = (annotations.get(name, 0) for name in names)
+    return number, locked_until, enqueued_at
 
 
 def take_path(aside: dict[str, Value]) -> str:

@@ -6,7 +6,8 @@ a new *stage*, and each of them says its number and in which queues earlier stag
     queue 0:  s1 s2 s3                  fails           comes back: s1 s2 s3 go home
     queue 4:                  s4 (stage 1, follows 0)   s4 waits until no message of s with a lower stage is in queue 0
 
-A syphon looks into those queues before it sends such a message. A stage waits only for lower ones, so no two wait for each other.
+A syphon looks into those queues before it sends such a message. It waits for lower stages that were there before it, and for
+nothing that came later: so no two wait for each other, however many senders a session has.
 A queue that cannot be looked into keeps what follows it waiting, and nothing else.
 """
 

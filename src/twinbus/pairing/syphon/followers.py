@@ -6,8 +6,8 @@ from twinbus.clock import Millis
 from twinbus.model.paths import path_key
 from twinbus.model.session_key import session_key
 from twinbus.pairing.catching_up import Survey
+from twinbus.pairing.stages import Stage
 from twinbus.pairing.syphon.destinations import Destination, Group
-from twinbus.pairing.syphon.transport import Transfer
 
 
 def parted(
@@ -20,7 +20,7 @@ def parted(
     for taken, transfer in group:
         session = "" if transfer.session_id is None else session_key(transfer.session_id)
         is_behind = destination.is_behind(session, taken.sequence_number, received_at)
-        if is_behind or not _is_clear(path_key(path), session, transfer, surveys):
+        if is_behind or not _is_clear(path_key(path), session, transfer.stage, taken.enqueued_at, surveys):
             destination.follow(session, taken.sequence_number, taken.locked_until)
             waiting.append((taken, transfer))
         else:
@@ -28,9 +28,10 @@ def parted(
     return going, waiting
 
 
-def _is_clear(path: str, session: str, transfer: Transfer, surveys: Mapping[int, Survey | None]) -> bool:
-    stage = transfer.stage
+def _is_clear(
+    path: str, session: str, stage: Stage | None, enqueued_at: Millis, surveys: Mapping[int, Survey | None]
+) -> bool:
     if stage is None:
         return True
     found = [surveys[index] for index in stage.follows]
-    return all(survey is not None and survey.is_clear(path, session, stage.number) for survey in found)
+    return all(survey is not None and survey.is_clear(path, session, stage.number, enqueued_at) for survey in found)

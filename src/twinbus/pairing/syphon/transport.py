@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from twinbus.amqp.errors import DecodeError
-from twinbus.clock import Millis
+from twinbus.clock import NEVER, Millis
 from twinbus.model.received_payload import read_front
 from twinbus.pairing.catching_up import Survey
 from twinbus.pairing.restore import NotATransfer, delivery_facts, restore
@@ -41,6 +41,7 @@ class Taken:
     sequence_number: int
     locked_until: Millis
     content: Transfer | NotATransfer
+    enqueued_at: Millis = NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +108,8 @@ def taken_of(handle: object, payload: bytes) -> Taken:
     try:
         restored = restore(payload)
     except (NotATransfer, DecodeError) as error:
-        number, locked_until = delivery_facts(read_front(payload)[0])
-        return Taken(handle, number, locked_until, NotATransfer(str(error)))
+        number, locked_until, enqueued_at = delivery_facts(read_front(payload)[0])
+        return Taken(handle, number, locked_until, NotATransfer(str(error)), enqueued_at)
     transfer = Transfer(
         restored.path,
         restored.payload,
@@ -117,4 +118,4 @@ def taken_of(handle: object, payload: bytes) -> Taken:
         restored.partition_key,
         restored.stage,
     )
-    return Taken(handle, restored.sequence_number, restored.locked_until, transfer)
+    return Taken(handle, restored.sequence_number, restored.locked_until, transfer, restored.enqueued_at)
