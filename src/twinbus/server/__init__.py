@@ -8,7 +8,7 @@ backup            a copy of that folder while it is in use, and a folder made of
 ports             the ports of a namespace, and connection strings for them
 sockets           ports: bind, listen, AMQP, HTTP and TLS on one port
 host_names        the names of a listener, for connection strings and certificates
-tls               certificates
+tls               TLS contexts, and certificates for development; certificates: what all that we sign have in common
 trusted_keys      the keys of issuers whose JSON web tokens count
 admission         how many sockets may be open, and which is closed when there are too many (`refusal_log`: what the log says)
 overload          how much memory all connections may cost, and which is closed when it is too much

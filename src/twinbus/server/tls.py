@@ -22,10 +22,11 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
+from twinbus.server.certificates import builder, common_name, key_usage
 from twinbus.store.folder.private_file import write_private
 
 UNREADABLE = (
@@ -161,11 +162,11 @@ def _create(files: DevelopmentCertificate, names: Sequence[str], now: datetime) 
 
 
 def _authority(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
-    name = _name("twinbus development authority")
+    name = common_name("twinbus development authority")
     return (
-        _builder(name, name, key, key, now)
+        builder(name, name, key.public_key(), key.public_key(), now, LIFETIME, CLOCK_SKEW)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(is_authority=True), critical=True)
+        .add_extension(key_usage(is_authority=True), critical=True)
         .sign(key, hashes.SHA256())
     )
 
@@ -178,52 +179,21 @@ def _certificate(
     now: datetime,
 ) -> x509.Certificate:
     return (
-        _builder(_name(names[0]), authority.subject, key, authority_key, now)
+        builder(
+            common_name(names[0]),
+            authority.subject,
+            key.public_key(),
+            authority_key.public_key(),
+            now,
+            LIFETIME,
+            CLOCK_SKEW,
+        )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(is_authority=False), critical=True)
+        .add_extension(key_usage(is_authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    issuer_key: ec.EllipticCurvePrivateKey,
-    now: datetime,
-) -> x509.CertificateBuilder:
-    # Clients that check certificates strictly, as Python does from 3.13 on, want both key identifiers.
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + LIFETIME)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
-    )
-
-
-def _key_usage(*, is_authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not is_authority,
-        key_cert_sign=is_authority,
-        crl_sign=is_authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
 def _general_name(name: str) -> x509.GeneralName:

@@ -15,10 +15,11 @@ from typing import NamedTuple
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from twinbus.clock import Millis
 from twinbus.errors import StoreDamaged
+from twinbus.server.certificates import builder, common_name, key_usage
 
 LIFETIME = timedelta(days=3_650)
 """A node shows the certificate of its start for as long as it runs."""
@@ -40,11 +41,11 @@ class LineContexts(NamedTuple):
 
 def new_authority(namespace: str, now: Millis) -> Authority:
     key, moment = ec.generate_private_key(ec.SECP256R1()), _moment(now)
-    name = _name(f"twinbus namespace {namespace}")
+    name = common_name(f"twinbus namespace {namespace}")
     certificate = (
-        _builder(name, name, key.public_key(), key.public_key(), moment)
+        builder(name, name, key.public_key(), key.public_key(), moment, LIFETIME, CLOCK_SKEW)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(is_authority=True), critical=True)
+        .add_extension(key_usage(is_authority=True), critical=True)
         .sign(key, hashes.SHA256())
     )
     return Authority(_private_pem(key), _pem(certificate))
@@ -77,9 +78,17 @@ def line_contexts(authority: Authority, number: int, now: Millis) -> LineContext
     key = ec.generate_private_key(ec.SECP256R1())
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (
-        _builder(_name(host_of(number)), signer.subject, key.public_key(), signing.public_key(), _moment(now))
+        builder(
+            common_name(host_of(number)),
+            signer.subject,
+            key.public_key(),
+            signing.public_key(),
+            _moment(now),
+            LIFETIME,
+            CLOCK_SKEW,
+        )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(is_authority=False), critical=True)
+        .add_extension(key_usage(is_authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host_of(number))]), critical=False)
         .sign(signing, hashes.SHA256())
@@ -98,44 +107,6 @@ def line_contexts(authority: Authority, number: int, now: Millis) -> LineContext
 
 def _moment(now: Millis) -> datetime:
     return datetime.fromtimestamp(now / 1000, UTC)
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    issuer_key: ec.EllipticCurvePublicKey,
-    now: datetime,
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + LIFETIME)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False)
-    )
-
-
-def _key_usage(*, is_authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not is_authority,
-        key_cert_sign=is_authority,
-        crl_sign=is_authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
 
 
 def _private_pem(key: ec.EllipticCurvePrivateKey) -> str:
