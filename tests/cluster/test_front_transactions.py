@@ -212,16 +212,21 @@ def test_an_operation_that_is_refused_after_the_commit_was_asked_for_can_still_d
     assert queue.main.counts().active == 0
 
 
+def declared(sim: ClusterSimulation) -> tuple[Transactions, bytes, FrontQueue]:
+    """The transactions of a client of the first node, one that it declared, and a partitioned queue."""
+    sim.queue(QueueDescription("q", enable_partitioning=True))
+    fronts = sim.nodes[0].fronts
+    front = fronts.find("q")
+    assert isinstance(front, FrontQueue)
+    transactions = Transactions(TransactionHomes(fronts), fronts.new_transaction)
+    return transactions, transactions.declare(cast(Session, object())), front
+
+
 @pytest.mark.parametrize("key", ["a", "b", "c", "d"])
 def test_what_is_to_be_done_after_a_commit_is_done_though_the_operation_was_answered_late(
     sim: ClusterSimulation, key: str
 ) -> None:
-    sim.queue(QueueDescription("q", enable_partitioning=True))
-    fronts = sim.nodes[0].fronts
-    front = fronts.find("q")
-    assert front is not None
-    transactions = Transactions(TransactionHomes(fronts), fronts.new_transaction)
-    txn_id = transactions.declare(cast(Session, object()))
+    transactions, txn_id, front = declared(sim)
     billed: list[str] = []
 
     def sent(_: int | MessagingError) -> None:
@@ -238,12 +243,7 @@ def test_what_is_to_be_done_after_a_commit_is_done_though_the_operation_was_answ
 def test_what_is_to_be_done_after_a_rollback_is_done_though_the_operation_was_answered_late(
     sim: ClusterSimulation, key: str
 ) -> None:
-    sim.queue(QueueDescription("q", enable_partitioning=True))
-    fronts = sim.nodes[0].fronts
-    front = fronts.find("q")
-    assert front is not None
-    transactions = Transactions(TransactionHomes(fronts), fronts.new_transaction)
-    txn_id = transactions.declare(cast(Session, object()))
+    transactions, txn_id, front = declared(sim)
     given_back: list[Millis] = []
 
     def sent(_: int | MessagingError) -> None:

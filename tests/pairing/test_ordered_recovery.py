@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.pairing.sim_syphon import LOCK
+from tests.pairing.sim_syphon import LOCK, SimSyphon
 from tests.pairing.world import SimSender, World
 from twinbus.clock import Millis
 from twinbus.pairing.catching_up import SESSIONS_MAX, CatchingUp, Order, Survey
@@ -281,9 +281,8 @@ def test_catching_up_is_bounded_shown_and_ends_with_an_event_that_says_so() -> N
     assert world.availability.state().entities[0].availability is Availability.HEALTHY
 
 
-@pytest.mark.rule("B8.7")
-def test_a_message_behind_one_that_is_still_locked_is_given_back_and_does_not_wait_for_a_lock_of_its_own() -> None:
-    """Otherwise a queue that never rests stays one lock behind for good."""
+def with_one_in_the_backlog() -> tuple[World, SimSender, str, SimSyphon]:
+    """A world whose primary is down, the sender of the one message that waits, its queue, and a syphon that has not looked yet."""
     world = World(1)
     world.primary.is_down = True
     sender = world.sender("orders")
@@ -291,7 +290,13 @@ def test_a_message_behind_one_that_is_still_locked_is_given_back_and_does_not_wa
     world.pass_time(timedelta(minutes=1))
     assert world.send(sender)
     (queue,) = [path for path, each in world.queues.items() if each.waiting]
-    syphon = world.syphon(queue)
+    return world, sender, queue, world.syphon(queue)
+
+
+@pytest.mark.rule("B8.7")
+def test_a_message_behind_one_that_is_still_locked_is_given_back_and_does_not_wait_for_a_lock_of_its_own() -> None:
+    """Otherwise a queue that never rests stays one lock behind for good."""
+    world, sender, queue, syphon = with_one_in_the_backlog()
     syphon.do_pass()
     world.primary.heal()
     world.pass_time(2 * SECOND)
@@ -307,15 +312,8 @@ def test_a_message_behind_one_that_is_still_locked_is_given_back_and_does_not_wa
 
 @pytest.mark.rule("B8.7")
 def test_waiting_behind_a_locked_message_costs_fewer_deliveries_than_any_queue_allows() -> None:
-    """A queue that somebody else created dead-letters a message after ten; a look each half second used them up in five."""
-    world = World(1)
-    world.primary.is_down = True
-    sender = world.sender("orders")
-    assert not world.send(sender)
-    world.pass_time(timedelta(minutes=1))
-    assert world.send(sender)
-    (queue,) = [path for path, each in world.queues.items() if each.waiting]
-    syphon = world.syphon(queue)
+    """A queue that somebody else created may dead-letter a message after ten."""
+    world, sender, queue, syphon = with_one_in_the_backlog()
     while not syphon.pump.memory.left_count():
         syphon.step()
     assert world.send(sender)
