@@ -14,7 +14,7 @@ from twinbus.client.connection_string import parse_connection_string
 from twinbus.client.token_sources import sign
 from twinbus.management.catalog import Catalog
 from twinbus.model.descriptions import CorrelationFilter, QueueDescription, RuleDescription, SubscriptionDescription
-from twinbus.server.namespace import CATALOG_NAME
+from twinbus.server.holdings import CATALOG_NAME
 from twinbus.testing.local_namespace import LocalNamespace
 
 TURN_MAX_S = 0.04

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from twinbus.errors import EntityAlreadyExists
 from twinbus.model.descriptions import QueueDescription
-from twinbus.server.namespace import serve
+from twinbus.server.serving import serve
 from twinbus.server.server_settings import ServerSettings
 
 async def prepare(server):

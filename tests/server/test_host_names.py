@@ -11,6 +11,7 @@ from twinbus.client.connection_string import parse_connection_string
 from twinbus.model.descriptions import AuthorizationRule, Right
 from twinbus.server.host_names import authority, names_of_listener, reachable_host
 from twinbus.server.namespace import NamespaceServer
+from twinbus.server.ports import PortNumbers, plain_connection_string, tls_connection_string
 from twinbus.server.server_settings import ServerSettings
 
 
@@ -73,10 +74,9 @@ async def test_the_advertised_name_is_in_connection_strings_and_certificate(tmp_
 
 def test_plain_ports_on_loopback_alone_are_not_advertised_by_that_name(tmp_path: Path) -> None:
     settings = ServerSettings("test", tmp_path, host="0.0.0.0", tls_port=5671, advertised_host="bus.test")
-    server = NamespaceServer(settings)
-    server.root_rule = AuthorizationRule("root", "key", "", frozenset(Right))
-    assert server.connection_string.startswith("Endpoint=sb://127.0.0.1:5672;")
-    assert (server.tls_connection_string or "").startswith("Endpoint=sb://bus.test:5671;")
+    numbers, rule = PortNumbers(5672, 8080, 5671), AuthorizationRule("root", "key", "", frozenset(Right))
+    assert plain_connection_string(settings, numbers, rule).startswith("Endpoint=sb://127.0.0.1:5672;")
+    assert (tls_connection_string(settings, numbers, rule) or "").startswith("Endpoint=sb://bus.test:5671;")
 
 
 async def test_a_new_name_makes_a_new_certificate_and_a_known_one_does_not(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from twinbus.management.catalog import Catalog
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
 from twinbus.server.copy_marks import UNFINISHED, CopyMark, require_whole
 from twinbus.server.data_folder import DataFolder
-from twinbus.server.namespace import root_rule_in
+from twinbus.server.holdings import root_rule_in
 from twinbus.server.namespace_copy import FolderEnd, HeldNamespace, NamespaceEnd, PostgresEnd, copy_namespace
 from twinbus.store import transfer as transfers
 from twinbus.store.changes import Enqueued, Removed

@@ -31,30 +31,30 @@ class OpenConnection(Protocol):
         ...
 
 
-class ConnectionCount(Protocol):
-    """Of all processes that serve the namespace."""
+class OtherConnections(Protocol):
+    """Those of the other nodes that serve the namespace."""
 
     @property
-    def elsewhere(self) -> int:
-        """Open in other processes."""
-        ...
+    def connections_elsewhere(self) -> int: ...
 
-    def changed(self, own_count: int) -> None: ...
+    def connections_changed(self, own_count: int) -> None:
+        """For the other nodes to know."""
+        ...
 
 
 class _OnlyHere:
-    elsewhere = 0
+    connections_elsewhere = 0
 
-    def changed(self, _: int, /) -> None: ...
+    def connections_changed(self, own_count: int) -> None: ...
 
 
-ONLY_HERE: ConnectionCount = _OnlyHere()
+ONLY_HERE: OtherConnections = _OnlyHere()
 
 
 class Connections:
-    def __init__(self, count_max: int, shared: ConnectionCount = ONLY_HERE) -> None:
+    def __init__(self, count_max: int, others: OtherConnections = ONLY_HERE) -> None:
         self._count_max = count_max
-        self._shared = shared
+        self._others = others
         self._open: set[OpenConnection] = set()
         self.refused_count = 0
 
@@ -67,15 +67,15 @@ class Connections:
     def add(self, connection: OpenConnection) -> MessagingError | None:
         """Returns the error to close it with, as soon as it can be sent, if there are too many."""
         self._open.add(connection)
-        self._shared.changed(len(self._open))
-        if len(self._open) + self._shared.elsewhere <= self._count_max:
+        self._others.connections_changed(len(self._open))
+        if len(self._open) + self._others.connections_elsewhere <= self._count_max:
             return None
         self.refused_count += 1
         return QuotaExceeded(f"The namespace has {self._count_max} connections open, which is its limit. Close some.")
 
     def discard(self, connection: OpenConnection) -> None:
         self._open.discard(connection)
-        self._shared.changed(len(self._open))
+        self._others.connections_changed(len(self._open))
 
     def close_all(self) -> None:
         for connection in list(self._open):

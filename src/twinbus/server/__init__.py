@@ -1,6 +1,8 @@
 """The shell around the gateway: sockets, timers, processes and files. Everything else decides; this does.
 
-namespace         a namespace as a running server: start, stop, serve
+namespace         a namespace as a running server: start, stop
+holdings          its folder or databases, catalog, root key, and where its stores are
+serving           a process that serves it until it is told to end
 server_settings   its settings, checked
 process_setup     logs and interpreter of both processes
 data_folder       the folder with its data, and the lock on it

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from twinbus.server.nodes.reception import Reception
-from twinbus.server.nodes.shared_counts import AMQP, BEAT, OPEN, AmqpCount, SharedCounts, make_shared_memory
+from twinbus.server.nodes.shared_counts import AMQP, BEAT, OPEN, SharedCounts, make_shared_memory
 from twinbus.server.ports import Door
 from twinbus.server.sockets import bind, port_of
 
@@ -92,9 +92,8 @@ async def test_a_connection_arrives_at_a_node_with_the_door_it_came_in_by(counts
 
 
 def test_the_connections_of_other_nodes_count(counts: SharedCounts) -> None:
-    first, second = AmqpCount(counts, 0), AmqpCount(counts, 1)
-    first.changed(3)
-    second.changed(4)
-    assert (first.elsewhere, second.elsewhere, AmqpCount(counts, 2).elsewhere) == (4, 3, 7)
+    counts.put(0, AMQP, 3)
+    counts.put(1, AMQP, 4)
+    assert [counts.sum_of_others(node, AMQP) for node in range(3)] == [4, 3, 7]
     counts.clear(1)
-    assert first.elsewhere == counts.get(1, AMQP) == 0
+    assert counts.sum_of_others(0, AMQP) == counts.get(1, AMQP) == 0

@@ -185,10 +185,11 @@ def serve(
     from twinbus.definitions.entity_file import read_wanted
     from twinbus.definitions.local_creation import create_entities
     from twinbus.definitions.trust_file import read_trust
+    from twinbus.server.holdings import new_key
     from twinbus.server.host_names import reachable_host
-    from twinbus.server.namespace import NamespaceServer, new_key
-    from twinbus.server.namespace import serve as serve_namespace
+    from twinbus.server.namespace import NamespaceServer
     from twinbus.server.nodes.supervisor import Supervisor, serve_in_processes
+    from twinbus.server.serving import serve as serve_namespace
 
     _check_key(key)
     _check_processes(processes, stores, is_in_database=bool(store))

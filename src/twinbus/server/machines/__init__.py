@@ -10,7 +10,7 @@ keeper        owns and releases stores so that what is, becomes what is to be
 identity      certificates for lines
 tcp_mesh      lines
 assembly      what nodes ask each other over lines
-reach         which of the others a node reaches; connection_count: how many connections all of them have
+reach         which of the others a node reaches
 node          all of it together: what makes a server one of several
 
 The database is the meeting place: nodes find each other there, and its clock decides who lives. Nothing that a message needs goes through it,

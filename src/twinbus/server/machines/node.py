@@ -27,7 +27,6 @@ from twinbus.management.catalog_shared import SharedPostgresCatalog
 from twinbus.server.admission import Admission
 from twinbus.server.machines.assembly import Assembly
 from twinbus.server.machines.claims import NOBODY, Claims
-from twinbus.server.machines.connection_count import ConnectionCount
 from twinbus.server.machines.identity import Authority, line_contexts
 from twinbus.server.machines.keeper import HANDED_OVER_S, OwnershipKeeper
 from twinbus.server.machines.lookout import Lookout, Sight
@@ -81,7 +80,8 @@ class MachineNode:
         self.name = self.label = settings.node_name
         self.owner = owner
         self._clock = clock
-        self.connection_count = ConnectionCount()
+        self.connections_elsewhere = 0  # as the other nodes said with their last beat
+        self._connections_here = 0
         self._topics = Topics()
         self._topics.tells[OWNED] = self._told_owned
         self._reach = Reach(self._topics)
@@ -186,6 +186,9 @@ class MachineNode:
             missing = [store for store, owner in enumerate(self.owners.of) if owner == NOBODY]
             log.warning("stores_without_owner", extra={"fields": {"stores": ",".join(map(str, missing))}})
 
+    def connections_changed(self, own_count: int) -> None:
+        self._connections_here = own_count
+
     # Time and views
 
     def tick(self, now: Millis) -> None:
@@ -196,7 +199,7 @@ class MachineNode:
         if self._heard_at >= self._step_at:
             self._step_at = self._heard_at + STEP_EVERY_S
             state = DRAINING if self.keeper.is_draining else SERVING
-            self.register.facts = Facts(state, self.keeper.unreached, self.connection_count.own)
+            self.register.facts = Facts(state, self.keeper.unreached, self._connections_here)
             self.keeper.step()
 
     def _live(self) -> list[int]:
@@ -209,7 +212,7 @@ class MachineNode:
             self._register_fault = ""
             log.info("register_reached", extra={"fields": {"node": self.name}})
         others = [node for node in seen.nodes if node.is_live and node.number != self.number]
-        self.connection_count.elsewhere = sum(node.connections for node in others)
+        self.connections_elsewhere = sum(node.connections for node in others)
         addresses: dict[int, NodeAddress] = {}
         for node in others:
             with suppress(ArgumentError):

@@ -20,7 +20,7 @@ from twinbus.server.admission import Admission
 from twinbus.server.nodes.leash import Answering, Leash
 from twinbus.server.nodes.mesh import Mesh
 from twinbus.server.nodes.seat import Seat, owner_of
-from twinbus.server.nodes.shared_counts import BEAT, OPEN, AmqpCount, SharedCounts
+from twinbus.server.nodes.shared_counts import AMQP, BEAT, OPEN, SharedCounts
 from twinbus.server.nodes.switchboard import FOLLOW, Words
 
 AVAILABLE, DELETE, ACCESS_RULES, IDLE = "available", "delete", "access-rules", "idle"
@@ -142,7 +142,6 @@ class Membership:
         self.stores = seat.stores
         self.peers = AskedPeers(leash, seat.index, lambda: seat.count)
         self.others = AskedOthers(leash, seat.index, lambda store: owner_of(store, seat.count))
-        self.connection_count = AmqpCount(counts, seat.index)
         self._topics = Topics()
         hello = Hello(seat.index, seat.count, seat.settings.name)
         self.mesh = Mesh(hello, self._topics, SystemClock(), lambda peer: leash.say({"line": peer}))
@@ -154,6 +153,13 @@ class Membership:
         fronts = Fronts(entities, self.seat.index, owners, clock, self._topics, self.seat.count)
         self.mesh.open()
         return fronts
+
+    @property
+    def connections_elsewhere(self) -> int:
+        return self._counts.sum_of_others(self.seat.index, AMQP)
+
+    def connections_changed(self, own_count: int) -> None:
+        self._counts.put(self.seat.index, AMQP, own_count)
 
     def presence(self, admission: Admission) -> Presence:
         return Presence(self._counts, self.seat.index, admission)

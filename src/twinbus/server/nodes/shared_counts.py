@@ -43,18 +43,3 @@ def make_shared_memory(node_count: int) -> int:
     with tempfile.TemporaryFile(buffering=0) as file:
         file.truncate(node_count * ROW_SIZE * NUMBER_SIZE)
         return os.dup(file.fileno())
-
-
-class AmqpCount:
-    """Of one node, for its `Connections`."""
-
-    def __init__(self, counts: SharedCounts, node: int) -> None:
-        self._counts = counts
-        self._node = node
-
-    def changed(self, own_count: int) -> None:
-        self._counts.put(self._node, AMQP, own_count)
-
-    @property
-    def elsewhere(self) -> int:
-        return self._counts.sum_of_others(self._node, AMQP)

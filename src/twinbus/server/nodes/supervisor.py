@@ -32,7 +32,7 @@ from twinbus.errors import InternalError, MessagingError
 from twinbus.management.catalog import Catalog
 from twinbus.server.copy_marks import read_mark, require_whole
 from twinbus.server.data_folder import DataFolder
-from twinbus.server.namespace import CATALOG_NAME, keep_root_rule
+from twinbus.server.holdings import CATALOG_NAME, keep_root_rule
 from twinbus.server.nodes.leash import LINE_DOOR, read_error
 from twinbus.server.nodes.node import PREPARE
 from twinbus.server.nodes.reception import Reception
