@@ -58,18 +58,19 @@ class GuardedSender:
         """As `run`. The attempt learns how long it waited: for its turn, and while nothing of this process ran."""
         if not self.line.take():
             self._wait_in_line(attempt)
-        timeout_s, lost = attempt.timeout_s, self._lag.total()
+        timeout_s, now = attempt.timeout_s, self._clock.now()
+        lost = self._lag.total(now)
         try:
             if self._is_interrupted:
                 self._replace()
-            self._deadline = self._clock.now() + int(timeout_s * 1000) + OVERTIME - lost
+            self._deadline = now + int(timeout_s * 1000) + OVERTIME - lost
             result = attempt.operation(self._stock, timeout_s)
-            if self.line.has_waiting:
+            if self.line.waiting:
                 self.line.moved_at = self._clock.now()
         except Exception as error:
             if not self._is_interrupted and not isinstance(error, OperationTimeoutError):
                 raise
-            if self._lag.total() - lost > attempt.lag_max:
+            if self._lag.total(self._clock.now()) - lost > attempt.lag_max:
                 raise WaitedForItself(message="This process did not run for a part of the timeout.") from error
             # Which error the SDK raises for a socket that is shut down depends on what it was reading.
             raise OperationTimeoutError(message="The peer did not answer within the timeout.") from error
@@ -81,7 +82,7 @@ class GuardedSender:
             with self._watching:
                 self._deadline = NEVER
             self.line.pass_on()
-            attempt.waited += self._lag.total() - lost
+            attempt.waited += self._lag.total(self._clock.now()) - lost
         return result
 
     def _wait_in_line(self, attempt: Attempt) -> None:
@@ -108,7 +109,7 @@ class GuardedSender:
 
     def interrupt_if_late(self, now: Millis) -> None:
         with self._watching:
-            if now - self._lag.total() > self._deadline:
+            if now - self._lag.total(now) > self._deadline:
                 self._is_interrupted = True
                 interrupt(self._stock)
 

@@ -8,6 +8,7 @@ that has stood still for a caller's whole timeout is given up, and the failure i
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from azure.servicebus.exceptions import OperationTimeoutError
@@ -44,47 +45,39 @@ class Line:
     def __init__(self) -> None:
         self.moved_at: Millis = 0
         """When somebody in front of others last got through."""
+        self.waiting: deque[Callable[[], None]] = deque()
+        """To be read by others; changed here alone."""
         self._mutex = threading.Lock()
-        self._is_taken = False
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._turn = threading.Lock()
+        self.take: Callable[[], bool] = partial(self._turn.acquire, False)
+        """True if nobody else is here: it is the caller's turn. One call that needs no mutex, for the healthy path."""
 
     @property
     def length(self) -> int:
-        return self._is_taken + len(self._waiting)
-
-    @property
-    def has_waiting(self) -> bool:
-        return bool(self._waiting)
-
-    def take(self) -> bool:
-        """True if nobody else is here: it is the caller's turn."""
-        with self._mutex:
-            is_free, self._is_taken = not self._is_taken, True
-        return is_free
+        return self._turn.locked() + len(self.waiting)
 
     def join(self, call: Callable[[], None]) -> None:
         """Wait for the turn. `call` may be called at once."""
         with self._mutex:
-            if self._is_taken:
-                self._waiting.append(call)
+            if not self.take():
+                self.waiting.append(call)
                 return
-            self._is_taken = True
         call()
 
     def leave(self, call: Callable[[], None]) -> bool:
         """Stop waiting. False if it is the caller's turn already: then it has to pass it on."""
         with self._mutex:
-            if call not in self._waiting:
+            if call not in self.waiting:
                 return False
-            self._waiting.remove(call)
+            self.waiting.remove(call)
         return True
 
     def pass_on(self) -> None:
         with self._mutex:
-            if not self._waiting:
-                self._is_taken = False
+            if not self.waiting:
+                self._turn.release()
                 return
-            call = self._waiting.popleft()
+            call = self.waiting.popleft()
         call()
 
 

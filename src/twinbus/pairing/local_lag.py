@@ -22,9 +22,9 @@ class LocalLag:
         self._wakes_at = self._clock.now() + duration
 
     def wakes(self) -> None:
-        self._lost, self._wakes_at = self.total(), NEVER
+        self._lost, self._wakes_at = self.total(self._clock.now()), NEVER
 
-    def total(self) -> Millis:
+    def total(self, now: Millis) -> Millis:
         """Including what the sleeper has not noticed itself yet: after a stop, others may wake before it."""
-        late = self._clock.now() - self._wakes_at
+        late = now - self._wakes_at
         return self._lost + late if late > NOTICED_MIN else self._lost

@@ -26,26 +26,27 @@ def record(meter: Meter, operation: Operation) -> None:
 class PairMeter:
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
+        self.is_on = meter is not NO_METER
 
     def sent(self, cause: Cause, entity: str, messages: Sequence[AnyMessage], now: Millis) -> None:
         """Accepted, by the primary or by a backlog queue. Their numbers are not known here."""
-        if self._meter is not NO_METER:
+        if self.is_on:
             for message in messages:
                 self._record(cause, entity, now, 1, size_of(message), _id_of(message))
 
     def cancelled(self, entity: str, count: int, now: Millis) -> None:
-        if self._meter is not NO_METER:
+        if self.is_on:
             for _ in range(count):
                 self._record(Cause.CANCEL, entity, now, 1, 0, None)
 
     def peeked(self, queue: str, count: int, now: Millis) -> None:
         """A look into a backlog queue, whether anything was there or not."""
-        if self._meter is not NO_METER:
+        if self.is_on:
             self._record(Cause.PEEK, queue, now, count, 0, None)
 
     def pinged(self, entity: str, now: Millis) -> None:
         """Whether it was answered or not: only the service knows which of those it bills."""
-        if self._meter is not NO_METER:
+        if self.is_on:
             self._record(Cause.PING, entity, now, 1, 0, None)
 
     def _record(self, cause: Cause, entity: str, now: Millis, messages: int, size: int, message_id: str | None) -> None:

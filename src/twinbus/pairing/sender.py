@@ -6,7 +6,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-from azure.servicebus import ServiceBusMessageBatch, ServiceBusSender
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusSender
 
 from twinbus.clock import Millis
 from twinbus.pairing.backlog_delivery import Pause
@@ -65,8 +65,20 @@ class PairedSender(ServiceBusSender):
         While failed over, a list or batch may need more than one batch once rewritten; then an error can come after some of
         its messages were accepted.
         """
-        warn_of(kwargs)
-        run(self._courier.send(message, timeout), self._perform)
+        if kwargs:
+            warn_of(kwargs)
+        courier = self._courier
+        attempt = courier.straight(message, timeout)
+        if attempt is None:
+            run(courier.send(message, timeout), self._perform)
+            return
+        assert isinstance(message, ServiceBusMessage)
+        try:
+            self._primary.perform(attempt)
+        except Exception as error:
+            run(courier.not_arrived(message, timeout, attempt), self._perform, error)
+        else:
+            courier.arrived(message)
 
     def schedule_messages(
         self, messages: Sendable, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any

@@ -43,13 +43,13 @@ class GuardedSender:
         """Once the sender is free. The attempt learns how long it waited: for its turn, and while the loop was held up."""
         if not self.line.take():
             await self._wait_in_line(attempt)
-        lost = self._lag.total()
+        lost = self._lost_so_far()
         try:
             async with asyncio.timeout(None) as limit:
-                watch = _Watch(limit, attempt.timeout_s, self._lag, lost)
+                watch = _Watch(limit, attempt.timeout_s, self._lost_so_far, lost)
                 try:
                     result = await attempt.operation(self._stock, attempt.timeout_s)
-                    if self.line.has_waiting:
+                    if self.line.waiting:
                         self.line.moved_at = self._clock.now()
                 except asyncio.CancelledError:
                     self._replace()
@@ -57,14 +57,14 @@ class GuardedSender:
                 finally:
                     watch.end()
         except (TimeoutError, OperationTimeoutError) as error:
-            if self._lag.total() - lost > attempt.lag_max:
+            if self._lost_so_far() - lost > attempt.lag_max:
                 raise WaitedForItself(message="The event loop was held up for a part of the timeout.") from error
             if isinstance(error, OperationTimeoutError):
                 raise
             raise OperationTimeoutError(message="The operation did not finish within its timeout.") from error
         finally:
             self.line.pass_on()
-            attempt.waited += self._lag.total() - lost
+            attempt.waited += self._lost_so_far() - lost
         return result
 
     async def _wait_in_line(self, attempt: Attempt) -> None:
@@ -99,6 +99,9 @@ class GuardedSender:
     async def close(self) -> None:
         await _close(self._stock)
 
+    def _lost_so_far(self) -> Millis:
+        return self._lag.total(self._clock.now())
+
     def _replace(self) -> None:
         broken, self._stock = self._stock, self._open_stock()
         _closing.add(task := asyncio.get_running_loop().create_task(_close(broken)))
@@ -108,13 +111,15 @@ class GuardedSender:
 class _Watch:
     """Ends a call at its deadline, later by what the loop lost meanwhile."""
 
-    def __init__(self, limit: asyncio.Timeout, timeout_s: float, lag: LocalLag, lost: Millis) -> None:
-        self._limit, self._lag, self._lost = limit, lag, lost
+    def __init__(
+        self, limit: asyncio.Timeout, timeout_s: float, lost_so_far: Callable[[], Millis], lost: Millis
+    ) -> None:
+        self._limit, self._lost_so_far, self._lost = limit, lost_so_far, lost
         self._loop = asyncio.get_running_loop()
         self._handle = self._loop.call_later(timeout_s + OVERTIME / 1000, self._look)
 
     def _look(self) -> None:
-        lost = self._lag.total()
+        lost = self._lost_so_far()
         if lost > self._lost:
             self._handle = self._loop.call_later((lost - self._lost) / 1000, self._look)
             self._lost = lost

@@ -6,7 +6,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusSender
 
 from twinbus.pairing.aio.guarded_sender import GuardedSender
@@ -65,8 +65,20 @@ class PairedSender(ServiceBusSender):
     async def send_messages(
         self, message: Sendable | ServiceBusMessageBatch, *, timeout: float | None = None, **kwargs: Any
     ) -> None:
-        warn_of(kwargs)
-        await run_async(self._courier.send(message, timeout), self._perform)
+        if kwargs:
+            warn_of(kwargs)
+        courier = self._courier
+        attempt = courier.straight(message, timeout)
+        if attempt is None:
+            await run_async(courier.send(message, timeout), self._perform)
+            return
+        assert isinstance(message, ServiceBusMessage)
+        try:
+            await self._primary.perform(attempt)
+        except Exception as error:
+            await run_async(courier.not_arrived(message, timeout, attempt), self._perform, error)
+        else:
+            courier.arrived(message)
 
     async def schedule_messages(
         self, messages: Sendable, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any
