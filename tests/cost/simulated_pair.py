@@ -27,15 +27,15 @@ from twinbus.cost.deployment import Deployment
 from twinbus.meter.operation import SYPHON_PRODUCT, Operation
 from twinbus.model.descriptions import QueueDescription
 from twinbus.pairing.attendant import ping_message
-from twinbus.pairing.backlog import backlog_queue_path
-from twinbus.pairing.backlog_delivery import Pause, ToBacklog
+from twinbus.pairing.backlog.delivery import Pause, ToBacklog
+from twinbus.pairing.backlog.queues import backlog_queue_path
 from twinbus.pairing.courier import AskPartitioning, Courier, Step
-from twinbus.pairing.entity_watch import Ping
-from twinbus.pairing.failures import classify
+from twinbus.pairing.deciding.entity_watch import Ping
+from twinbus.pairing.deciding.send_availability import SendAvailability
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.restore import restore
-from twinbus.pairing.send_availability import SendAvailability
-from twinbus.pairing.steps import run
+from twinbus.pairing.rewriting.restore import restore
+from twinbus.pairing.stock.failures import classify
+from twinbus.pairing.stock.steps import run
 from twinbus.pairing.syphon.pump import Pump
 from twinbus.pairing.syphon.rate_cap import RateCap
 from twinbus.pairing.syphon.transport import Answer, Complete, Receive, Request, SendAll, Taken, Transfer

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from twinbus.pairing import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.transfer import RESERVED_NAMES
+from twinbus.pairing.rewriting.transfer import RESERVED_NAMES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "pair-namespaces.md").read_text()
 ACCEPTED = PAGE.partition("## What the application accepts")[2].partition("\n## ")[0]

@@ -11,13 +11,13 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from tests.interop.running_server import RunningServer
 from tests.meter.operation_rows import read_log
 from twinbus.clock import SystemClock
-from twinbus.pairing.failures import classify
-from twinbus.pairing.steps import run, run_async
+from twinbus.pairing.rewriting.transfer import set_aside
+from twinbus.pairing.stock.failures import classify
+from twinbus.pairing.stock.steps import run, run_async
 from twinbus.pairing.syphon.bulk_transport import BulkTransport, syphon_links
 from twinbus.pairing.syphon.pump import Pump
 from twinbus.pairing.syphon.rate_cap import RateCap
 from twinbus.pairing.syphon.stock_transport import DestinationSenders, StockTransport, as_syphon
-from twinbus.pairing.transfer import set_aside
 
 QUEUE = "contoso/x-servicebus-transfer/0"
 POLL_S = 0.5

@@ -7,7 +7,7 @@ import pytest
 
 from tests.pairing.namespaces import NamespaceProcess
 from tests.pairing.quick_sdk import quick_sdk
-from twinbus.pairing.backlog import DESCRIPTION, backlog_queue_path, primary_name
+from twinbus.pairing.backlog.queues import DESCRIPTION, backlog_queue_path, primary_name
 
 
 @dataclass

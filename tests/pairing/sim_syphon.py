@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from twinbus.clock import Millis
 from twinbus.errors import MessageLockLost
 from twinbus.model.paths import path_key
-from twinbus.pairing.catching_up import Survey
-from twinbus.pairing.failures import classify
-from twinbus.pairing.steps import run
+from twinbus.pairing.deciding.catching_up import Survey
+from twinbus.pairing.stock.failures import classify
+from twinbus.pairing.stock.steps import run
 from twinbus.pairing.syphon.pump import Pass, Pump
 from twinbus.pairing.syphon.rate_cap import RateCap
 from twinbus.pairing.syphon.transport import (

@@ -1,7 +1,7 @@
 import pytest
 from azure.servicebus import ServiceBusClient
 
-from twinbus.pairing.backlog import backlog_queue_path, existing_indexes, primary_name
+from twinbus.pairing.backlog.queues import backlog_queue_path, existing_indexes, primary_name
 from twinbus.pairing.syphon.service import name_in
 
 

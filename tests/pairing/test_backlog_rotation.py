@@ -1,6 +1,6 @@
 import pytest
 
-from twinbus.pairing.backlog_rotation import Rotation
+from twinbus.pairing.deciding.backlog_rotation import Rotation
 
 NOON = 1_800_000_000_000
 SECOND = 1000

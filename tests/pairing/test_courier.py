@@ -15,15 +15,15 @@ from azure.servicebus.exceptions import (
 
 from tests.pairing.world import World
 from twinbus.meter.operation import Operation
-from twinbus.pairing.backlog_delivery import Pause, ToBacklog
+from twinbus.pairing.backlog.delivery import Pause, ToBacklog
 from twinbus.pairing.courier import UNNUMBERED, AskPartitioning, Courier, Step, ToPrimary
 from twinbus.pairing.errors import BacklogUnavailable
-from twinbus.pairing.failures import FailureKind
-from twinbus.pairing.line import WaitedForItself
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.preflight import PairedMessageBatch
-from twinbus.pairing.steps import run
-from twinbus.pairing.transfer import AnyMessage, annotated
+from twinbus.pairing.rewriting.preflight import PairedMessageBatch
+from twinbus.pairing.rewriting.transfer import AnyMessage, annotated
+from twinbus.pairing.stock.failures import FailureKind
+from twinbus.pairing.stock.line import WaitedForItself
+from twinbus.pairing.stock.steps import run
 
 DOWN = ConnectionError("down")
 

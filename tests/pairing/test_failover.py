@@ -1,8 +1,8 @@
 import pytest
 
 from twinbus.clock import NEVER
+from twinbus.pairing.deciding.failover import FailoverDetector, Route
 from twinbus.pairing.events import Availability
-from twinbus.pairing.failover import FailoverDetector, Route
 
 NOON = 1_800_000_000_000
 SECOND = 1000

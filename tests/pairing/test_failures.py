@@ -18,7 +18,7 @@ from azure.servicebus.exceptions import (
 
 from twinbus import errors
 from twinbus.client.remote_errors import ConnectionLost
-from twinbus.pairing.failures import FailureKind, as_named, as_stock_error, classify
+from twinbus.pairing.stock.failures import FailureKind, as_named, as_stock_error, classify
 
 
 @pytest.mark.rule("B4.1")

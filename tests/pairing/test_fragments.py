@@ -10,10 +10,10 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from tests.pairing.world import World
+from twinbus.pairing.deciding.partitioning import Partitioning
 from twinbus.pairing.events import Availability, EventKind
-from twinbus.pairing.failures import is_answer
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.partitioning import Partitioning
+from twinbus.pairing.stock.failures import is_answer
 
 SECOND = timedelta(seconds=1)
 SIXTEEN = Partitioning(16)

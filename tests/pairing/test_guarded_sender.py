@@ -4,7 +4,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusSender
 
 from twinbus.clock import SteadyClock
-from twinbus.pairing.guarded_sender import GuardedSender
+from twinbus.pairing.stock.guarded_sender import GuardedSender
 
 NOBODY = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true;"
 

@@ -5,9 +5,9 @@ import threading
 import pytest
 
 from tests.pairing.world import Now
-from twinbus.pairing.attempt import Attempt
-from twinbus.pairing.line import Line, NotWantedAnyMore, Wait, WaitedForItself
-from twinbus.pairing.local_lag import LocalLag
+from twinbus.pairing.stock.attempt import Attempt
+from twinbus.pairing.stock.line import Line, NotWantedAnyMore, Wait, WaitedForItself
+from twinbus.pairing.stock.local_lag import LocalLag
 
 
 def test_turns_come_in_the_order_of_asking() -> None:

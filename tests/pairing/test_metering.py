@@ -10,11 +10,11 @@ from azure.servicebus import ServiceBusMessage
 from twinbus.errors import ServerBusy
 from twinbus.meter.operation import NO_METER, Cause, Operation, Path
 from twinbus.pairing.courier import Courier, Step, ToPrimary
-from twinbus.pairing.failures import classify
+from twinbus.pairing.deciding.send_availability import SendAvailability
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_meter import size_of
-from twinbus.pairing.send_availability import SendAvailability
-from twinbus.pairing.steps import run
+from twinbus.pairing.stock.failures import classify
+from twinbus.pairing.stock.steps import run
 from twinbus.pairing.syphon.pump import Pump
 from twinbus.pairing.syphon.pump_meter import metered
 from twinbus.pairing.syphon.rate_cap import RateCap

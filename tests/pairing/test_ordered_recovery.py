@@ -11,9 +11,9 @@ import pytest
 from tests.pairing.sim_syphon import LOCK, SimSyphon
 from tests.pairing.world import SimSender, World
 from twinbus.clock import Millis
-from twinbus.pairing.catching_up import SESSIONS_MAX, CatchingUp, Order, Survey
+from twinbus.pairing.deciding.catching_up import SESSIONS_MAX, CatchingUp, Order, Survey
+from twinbus.pairing.deciding.failover import FailoverDetector
 from twinbus.pairing.events import Availability, EventKind
-from twinbus.pairing.failover import FailoverDetector
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 
 SECOND = timedelta(seconds=1)

@@ -18,7 +18,7 @@ from tests.pairing.namespaces import NamespaceProcess, until
 from tests.pairing.relay_thread import RelayThread
 from tests.pairing.trial import BACKLOG_QUEUE_COUNT, Trial, is_in
 from twinbus.pairing import Availability, EventKind, FailureKind, classify
-from twinbus.pairing.backlog import backlog_queue_path
+from twinbus.pairing.backlog.queues import backlog_queue_path
 
 TIMEOUT_S = 10
 """Of a send that does not say otherwise: what waits for a hung primary takes at least as long."""

@@ -21,7 +21,7 @@ from twinbus.pairing import (
     pair_namespaces,
 )
 from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
-from twinbus.pairing.backlog import FOREVER
+from twinbus.pairing.backlog.queues import FOREVER
 from twinbus.pairing.syphon.threads import ThreadedSyphon
 
 

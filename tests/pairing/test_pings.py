@@ -18,9 +18,9 @@ from twinbus.client.blocking import BlockingNamespace
 from twinbus.clock import SystemClock
 from twinbus.pairing import Availability, PairState
 from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
-from twinbus.pairing.entity_watch import Ping
+from twinbus.pairing.deciding.entity_watch import Ping
+from twinbus.pairing.deciding.send_availability import SendAvailability
 from twinbus.pairing.pings import Pings, PingThread, ping_timeout_s
-from twinbus.pairing.send_availability import SendAvailability
 from twinbus.server.sockets import bind, port_of
 
 ENTITIES = 100

@@ -5,8 +5,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from twinbus.pairing.preflight import PairedMessageBatch, ReservedPropertyError, as_messages, check
-from twinbus.pairing.transfer import RESERVED_NAMES
+from twinbus.pairing.rewriting.preflight import PairedMessageBatch, ReservedPropertyError, as_messages, check
+from twinbus.pairing.rewriting.transfer import RESERVED_NAMES
 
 LIMIT = 256 * 1024
 

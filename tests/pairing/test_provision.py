@@ -3,9 +3,9 @@ from collections.abc import Callable
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ResourceExistsError
 
+from twinbus.pairing.backlog.provision import CreateQueue, ListQueues, Request, provision
 from twinbus.pairing.errors import PairingError
-from twinbus.pairing.provision import CreateQueue, ListQueues, Request, provision
-from twinbus.pairing.steps import run
+from twinbus.pairing.stock.steps import run
 
 
 class Secondary:

@@ -15,9 +15,9 @@ from twinbus.errors import (
     Unauthorized,
 )
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.failures import Classifier, FailureKind, classify
-from twinbus.pairing.restore import NotATransfer
-from twinbus.pairing.steps import run
+from twinbus.pairing.rewriting.restore import NotATransfer
+from twinbus.pairing.stock.failures import Classifier, FailureKind, classify
+from twinbus.pairing.stock.steps import run
 from twinbus.pairing.syphon.pump import Pass, PoisonQuota, PoisonQuotaUsedUp, Pump
 from twinbus.pairing.syphon.rate_cap import RateCap
 from twinbus.pairing.syphon.transport import (

@@ -6,12 +6,12 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from twinbus.meter.operation import Operation
-from twinbus.pairing.entity_watch import Ping
+from twinbus.pairing.deciding.entity_watch import Ping
+from twinbus.pairing.deciding.failover import Route
+from twinbus.pairing.deciding.send_availability import SendAvailability
 from twinbus.pairing.events import Availability, EventKind, PairingEvent
-from twinbus.pairing.failover import Route
-from twinbus.pairing.failures import FailureKind
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.send_availability import SendAvailability
+from twinbus.pairing.stock.failures import FailureKind
 
 NOON = 1_800_000_000_000
 MINUTE = 60_000

@@ -8,12 +8,12 @@ from tests.pairing.test_pump import Bench
 from twinbus.client.message import encode_message
 from twinbus.clock import NEVER, Millis
 from twinbus.model import wire_names
-from twinbus.pairing.catching_up import SURVEYED_MAX, Survey, Trail
+from twinbus.pairing.deciding.catching_up import SURVEYED_MAX, Survey, Trail
 from twinbus.pairing.events import EventKind
-from twinbus.pairing.restore import NotATransfer, restore
-from twinbus.pairing.stages import Stage, parse_stage, staged
+from twinbus.pairing.rewriting.restore import NotATransfer, restore
+from twinbus.pairing.rewriting.stages import Stage, parse_stage, staged
+from twinbus.pairing.rewriting.transfer import set_aside
 from twinbus.pairing.syphon.transport import Abandon, Answer, LookInto, Receive, Request, Taken, Transfer, Wait
-from twinbus.pairing.transfer import set_aside
 
 LOCK: Millis = 60_000
 

@@ -39,8 +39,8 @@ from twinbus.model.received_payload import read_front
 from twinbus.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
 from twinbus.pairing.aio.blocking_clients import blocking_client
-from twinbus.pairing.stages import Stage, staged
-from twinbus.pairing.transfer import AnyMessage, set_aside
+from twinbus.pairing.rewriting.stages import Stage, staged
+from twinbus.pairing.rewriting.transfer import AnyMessage, set_aside
 
 
 def options() -> SendAvailabilityPairedNamespaceOptions:

@@ -22,7 +22,7 @@ from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.clock import SteadyClock
 from twinbus.pairing import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.backlog import backlog_queue_path
+from twinbus.pairing.backlog.queues import backlog_queue_path
 from twinbus.pairing.syphon.service import PairToDrain, find_backlog, run_syphons
 from twinbus.testing.auditor import Auditor, Ledger
 

@@ -15,9 +15,9 @@ from azure.servicebus.exceptions import OperationTimeoutError
 from twinbus.clock import Millis
 from twinbus.pairing.aio.guarded_sender import GuardedSender as AioGuardedSender
 from twinbus.pairing.attendant import LOOK_INTERVAL, until_next_look
-from twinbus.pairing.guarded_sender import GuardedSender
+from twinbus.pairing.deciding.send_availability import SendAvailability
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.send_availability import SendAvailability
+from twinbus.pairing.stock.guarded_sender import GuardedSender
 from twinbus.testing.sim_clock import SimClock
 
 LATE_MAX: Millis = 200

@@ -23,8 +23,8 @@ from twinbus.amqp.codec.sections import (
     split_sections,
 )
 from twinbus.amqp.codec.types import Long, Symbol, Timestamp, UInt, ULong
-from twinbus.pairing.restore import NotATransfer, restore
-from twinbus.pairing.transfer import AnyMessage, annotated, set_aside
+from twinbus.pairing.rewriting.restore import NotATransfer, restore
+from twinbus.pairing.rewriting.transfer import AnyMessage, annotated, set_aside
 
 NOW = 1_800_000_000_000
 PATH = "orders/eu"

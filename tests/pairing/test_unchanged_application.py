@@ -13,8 +13,8 @@ from tests.pairing.world import World
 from twinbus.pairing import PairedNamespaceClient, PairedSender, PairingError, pair_namespaces
 from twinbus.pairing.aio import PairedSender as AioPairedSender
 from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
-from twinbus.pairing.preflight import PairedMessageBatch
-from twinbus.pairing.transfer import annotated
+from twinbus.pairing.rewriting.preflight import PairedMessageBatch
+from twinbus.pairing.rewriting.transfer import annotated
 
 
 def takes_stock(sender: ServiceBusSender, aio_sender: AioServiceBusSender, client: ServiceBusClient) -> None:

@@ -20,9 +20,9 @@ from twinbus.clock import NEVER, SteadyClock
 from twinbus.pairing import Availability, BacklogUnavailable, PairedNamespaceClient
 from twinbus.pairing.aio import PairedNamespaceClient as AioPairedNamespaceClient
 from twinbus.pairing.attendant import PINGS_AT_ONCE_MAX, Attendant
-from twinbus.pairing.local_lag import LocalLag
+from twinbus.pairing.deciding.send_availability import SendAvailability
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.send_availability import SendAvailability
+from twinbus.pairing.stock.local_lag import LocalLag
 from twinbus.pairing.syphon.stock_transport import DestinationSenders, StockTransport
 from twinbus.pairing.syphon.transport import Receive
 

@@ -22,7 +22,7 @@ from twinbus.pairing import (
     classify,
     pair_namespaces,
 )
-from twinbus.pairing.backlog import backlog_queue_path, primary_name
+from twinbus.pairing.backlog.queues import backlog_queue_path, primary_name
 from twinbus.testing.auditor import Auditor, Ledger
 
 BACKLOG_QUEUE_COUNT = 2

@@ -21,18 +21,18 @@ from azure.servicebus.exceptions import (
 from tests.pairing.sim_syphon import BacklogQueue, SimSyphon
 from twinbus.clock import Millis
 from twinbus.model import wire_names
-from twinbus.pairing.backlog_delivery import Pause
-from twinbus.pairing.catching_up import Survey
+from twinbus.pairing.backlog.delivery import Pause
 from twinbus.pairing.courier import AskPartitioning, Courier, Step, ToPrimary
-from twinbus.pairing.entity_watch import Ping
+from twinbus.pairing.deciding.catching_up import Survey
+from twinbus.pairing.deciding.entity_watch import Ping
+from twinbus.pairing.deciding.partitioning import Partitioning
+from twinbus.pairing.deciding.send_availability import SendAvailability
 from twinbus.pairing.events import PairingEvent
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.partitioning import Partitioning
-from twinbus.pairing.send_availability import SendAvailability
-from twinbus.pairing.stages import Stage, parse_stage
-from twinbus.pairing.steps import run
+from twinbus.pairing.rewriting.stages import Stage, parse_stage
+from twinbus.pairing.rewriting.transfer import clone
+from twinbus.pairing.stock.steps import run
 from twinbus.pairing.syphon.transport import Transfer
-from twinbus.pairing.transfer import clone
 from twinbus.testing.auditor import Auditor, Ledger
 
 CALL: Millis = 10

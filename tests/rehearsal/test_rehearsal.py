@@ -4,7 +4,7 @@ import pytest
 
 from tests.rehearsal.runs import check_survived, rehearse
 from twinbus.client.blocking import BlockingNamespace
-from twinbus.pairing.backlog import backlog_queue_path
+from twinbus.pairing.backlog.queues import backlog_queue_path
 from twinbus.rehearsal.drain import Drained, ProcessDrain
 from twinbus.rehearsal.rehearsal import BACKLOG_QUEUE_COUNT
 from twinbus.rehearsal.script import Fault, FaultKind, Script, default_script

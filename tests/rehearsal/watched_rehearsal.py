@@ -15,7 +15,7 @@ from twinbus.client.connection_string import parse_connection_string
 from twinbus.clock import SteadyClock
 from twinbus.meter.operation import Cause, Operation
 from twinbus.model.paths import is_backlog_queue
-from twinbus.pairing.entity_watch import Ping
+from twinbus.pairing.deciding.entity_watch import Ping
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pings import Pings
 from twinbus.pairing.syphon.service import find_backlog, run_syphons

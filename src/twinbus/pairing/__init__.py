@@ -17,12 +17,12 @@ from twinbus.pairing.events import (
     PairingEvent,
     PairState,
 )
-from twinbus.pairing.failures import FailureKind, classify
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair import PairedNamespaceClient, pair_namespaces
 from twinbus.pairing.partnership import Partner
-from twinbus.pairing.preflight import ReservedPropertyError
+from twinbus.pairing.rewriting.preflight import ReservedPropertyError
 from twinbus.pairing.sender import PairedSender
+from twinbus.pairing.stock.failures import FailureKind, classify
 
 __all__ = [
     "pair_namespaces",

@@ -12,11 +12,11 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from twinbus.clock import NEVER, Clock, Millis
 from twinbus.model import wire_names
 from twinbus.model.pairing_limits import PING_TIME_TO_LIVE
-from twinbus.pairing.entity_watch import Ping
-from twinbus.pairing.guarded_sender import GuardedSender
-from twinbus.pairing.local_lag import LocalLag
+from twinbus.pairing.deciding.entity_watch import Ping
+from twinbus.pairing.deciding.send_availability import SendAvailability
 from twinbus.pairing.pings import Pings, PingThread, ping_timeout_s
-from twinbus.pairing.send_availability import SendAvailability
+from twinbus.pairing.stock.guarded_sender import GuardedSender
+from twinbus.pairing.stock.local_lag import LocalLag
 
 LOOK_INTERVAL: Millis = 100
 """How late a blocked call, or a process that did not run, may be noticed."""

@@ -26,16 +26,16 @@ from twinbus.clock import Clock, Millis
 from twinbus.meter.operation import Cause
 from twinbus.model import wire_names
 from twinbus.model.durations import millis_of
-from twinbus.pairing.attempt import Attempt
-from twinbus.pairing.backlog_delivery import BacklogDelivery, Pause, ToBacklog
-from twinbus.pairing.entity_watch import EntityWatch
-from twinbus.pairing.failover import Route
-from twinbus.pairing.failures import FailureKind, as_named, is_answer
-from twinbus.pairing.line import NotWantedAnyMore
-from twinbus.pairing.partitioning import Partitioning
-from twinbus.pairing.preflight import PairedMessageBatch, as_messages, check
-from twinbus.pairing.send_availability import SendAvailability
-from twinbus.pairing.transfer import AnyMessage, sessions_of, set_aside
+from twinbus.pairing.backlog.delivery import BacklogDelivery, Pause, ToBacklog
+from twinbus.pairing.deciding.entity_watch import EntityWatch
+from twinbus.pairing.deciding.failover import Route
+from twinbus.pairing.deciding.partitioning import Partitioning
+from twinbus.pairing.deciding.send_availability import SendAvailability
+from twinbus.pairing.rewriting.preflight import PairedMessageBatch, as_messages, check
+from twinbus.pairing.rewriting.transfer import AnyMessage, sessions_of, set_aside
+from twinbus.pairing.stock.attempt import Attempt
+from twinbus.pairing.stock.failures import FailureKind, as_named, is_answer
+from twinbus.pairing.stock.line import NotWantedAnyMore
 
 UNNUMBERED = 0
 """Stands for the sequence number of a message that was scheduled while failed over: it has none yet."""

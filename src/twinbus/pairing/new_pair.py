@@ -14,11 +14,11 @@ from azure.servicebus import ServiceBusClient
 from twinbus.client.connection_string import parse_connection_string
 from twinbus.client.trust import stock_client_options
 from twinbus.clock import Clock
-from twinbus.pairing.backlog import backlog_queue_path, primary_name
+from twinbus.pairing.backlog.provision import Steps, check_two, provision
+from twinbus.pairing.backlog.queues import backlog_queue_path, primary_name
 from twinbus.pairing.errors import PairingError
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_life import RunningSyphon
-from twinbus.pairing.provision import Steps, check_two, provision
 from twinbus.pairing.syphon.tasks import BulkSyphon, SyphonThread
 from twinbus.pairing.syphon.threads import ThreadedSyphon
 

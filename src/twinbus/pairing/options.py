@@ -17,7 +17,7 @@ from twinbus.model.pairing_limits import (
     PING_INTERVAL_MIN,
 )
 from twinbus.pairing.events import PairingEvent
-from twinbus.pairing.failures import Classifier, classify
+from twinbus.pairing.stock.failures import Classifier, classify
 
 
 def _ignore(_: PairingEvent) -> None:

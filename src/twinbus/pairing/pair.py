@@ -13,22 +13,22 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from twinbus.client.administration import administration_client
 from twinbus.clock import Clock, Millis, SteadyClock
 from twinbus.pairing.attendant import OPENING_TIMEOUT_S, Attendant, open_link
-from twinbus.pairing.backlog_survey import Surveyor
-from twinbus.pairing.catching_up import Survey
+from twinbus.pairing.backlog.provision import AskName, CreateQueue, Request
+from twinbus.pairing.backlog.provisioning import RETRY_S, found_in_time, in_time
+from twinbus.pairing.backlog.survey import Surveyor
 from twinbus.pairing.courier import AskPartitioning
+from twinbus.pairing.deciding.catching_up import Survey
+from twinbus.pairing.deciding.partitioning import Partitioning, ask
 from twinbus.pairing.events import PairState
-from twinbus.pairing.guarded_sender import GuardedSender, close_all
-from twinbus.pairing.local_lag import LocalLag
 from twinbus.pairing.new_pair import NewPair, credential_of, leave_pair
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_life import PairLife, RunningSyphon
-from twinbus.pairing.partitioning import Partitioning, ask
 from twinbus.pairing.partnership import Effect, FaultPartner, Partner
 from twinbus.pairing.pings import Pings
-from twinbus.pairing.provision import AskName, CreateQueue, Request
-from twinbus.pairing.provisioning import RETRY_S, found_in_time, in_time
 from twinbus.pairing.sender import PairedSender
-from twinbus.pairing.steps import run
+from twinbus.pairing.stock.guarded_sender import GuardedSender, close_all
+from twinbus.pairing.stock.local_lag import LocalLag
+from twinbus.pairing.stock.steps import run
 
 CLIENT_CLOSE_MAX_S = 5.0
 """A client that somebody still uses on another thread is not waited for longer."""

@@ -17,15 +17,15 @@ from twinbus.clock import Clock, Millis
 from twinbus.model.durations import millis_of
 from twinbus.model.pairing_limits import PARTNER_CLOSE_GRACE
 from twinbus.model.paths import path_key
-from twinbus.pairing.backlog_links import BacklogLinks, SharedLink
-from twinbus.pairing.catching_up import Survey
+from twinbus.pairing.backlog.links import BacklogLinks, SharedLink
 from twinbus.pairing.courier import Courier
+from twinbus.pairing.deciding.catching_up import Survey
+from twinbus.pairing.deciding.send_availability import SendAvailability
 from twinbus.pairing.errors import PairFaulted
 from twinbus.pairing.events import EventKind, PairingEvent, PairState, tell
-from twinbus.pairing.failures import FailureKind
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.partnership import Effect, FaultPartner, Partner, Partnership
-from twinbus.pairing.send_availability import SendAvailability
+from twinbus.pairing.stock.failures import FailureKind
 
 Sender = TypeVar("Sender")
 Guarded = TypeVar("Guarded", bound=SharedLink)

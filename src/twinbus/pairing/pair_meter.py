@@ -7,7 +7,7 @@ from azure.servicebus import ServiceBusMessageBatch
 
 from twinbus.clock import Millis
 from twinbus.meter.operation import NO_FRAGMENT, NO_METER, Cause, Meter, Operation, path_of, units_of
-from twinbus.pairing.transfer import AnyMessage, annotated
+from twinbus.pairing.rewriting.transfer import AnyMessage, annotated
 
 PAIR_PRODUCT = "twinbus-pair"
 MEASURED_SIZE_MAX = 2**31 - 1

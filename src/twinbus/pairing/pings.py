@@ -16,10 +16,10 @@ from twinbus.clock import Clock, Millis
 from twinbus.errors import OperationTimeout
 from twinbus.model import wire_names
 from twinbus.model.pairing_limits import PING_TIME_TO_LIVE, PING_TIMEOUT
-from twinbus.pairing.entity_watch import Ping
-from twinbus.pairing.failures import as_stock_error
+from twinbus.pairing.deciding.entity_watch import Ping
+from twinbus.pairing.deciding.send_availability import SendAvailability
 from twinbus.pairing.pair_meter import PAIR_PRODUCT
-from twinbus.pairing.send_availability import SendAvailability
+from twinbus.pairing.stock.failures import as_stock_error
 
 ANSWER_MIN = timedelta(seconds=5)
 """However short the interval, a ping may need this long: to open a connection to a distant namespace takes many round trips."""

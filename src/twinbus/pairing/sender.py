@@ -9,13 +9,13 @@ from typing import Any
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusSender
 
 from twinbus.clock import Millis
-from twinbus.pairing.backlog_delivery import Pause
-from twinbus.pairing.backlog_links import BacklogLinks
+from twinbus.pairing.backlog.delivery import Pause
+from twinbus.pairing.backlog.links import BacklogLinks
 from twinbus.pairing.courier import AskPartitioning, Courier, Step, ToPrimary
-from twinbus.pairing.guarded_sender import GuardedSender
-from twinbus.pairing.partitioning import Partitioning
-from twinbus.pairing.preflight import PairedMessageBatch, Sendable, warn_of
-from twinbus.pairing.steps import run
+from twinbus.pairing.deciding.partitioning import Partitioning
+from twinbus.pairing.rewriting.preflight import PairedMessageBatch, Sendable, warn_of
+from twinbus.pairing.stock.guarded_sender import GuardedSender
+from twinbus.pairing.stock.steps import run
 
 
 class PairedSender(ServiceBusSender):

@@ -10,7 +10,7 @@ from tests.pairing.conftest import Spaces
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
-from twinbus.pairing.backlog import backlog_queue_path
+from twinbus.pairing.backlog.queues import backlog_queue_path
 from twinbus.pairing.syphon.destinations import PumpMemory
 from twinbus.pairing.syphon.pump import BATCH_MAX
 from twinbus.pairing.syphon.service import find_backlog

@@ -11,10 +11,10 @@ from azure.servicebus.aio import ServiceBusClient
 from twinbus.clock import Clock, Millis
 from twinbus.pairing.aio.guarded_sender import GuardedSender
 from twinbus.pairing.attendant import LOOK_INTERVAL, PINGS_AT_ONCE_MAX, send_ping, until_next_look
-from twinbus.pairing.entity_watch import Ping
-from twinbus.pairing.local_lag import LocalLag
+from twinbus.pairing.deciding.entity_watch import Ping
+from twinbus.pairing.deciding.send_availability import SendAvailability
 from twinbus.pairing.pings import Pings, ping_timeout_s
-from twinbus.pairing.send_availability import SendAvailability
+from twinbus.pairing.stock.local_lag import LocalLag
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Looking into backlog queues, for asyncio. What is looked for is that of `twinbus.pairing.backlog_survey`."""
+"""Looking into backlog queues, for asyncio. What is looked for is that of `twinbus.pairing.backlog.survey`."""
 
 import asyncio
 import contextlib
@@ -8,10 +8,10 @@ from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 from twinbus.clock import Clock
-from twinbus.pairing.backlog_survey import SURVEY_MAX, pages, peek
-from twinbus.pairing.catching_up import Survey
+from twinbus.pairing.backlog.survey import SURVEY_MAX, pages, peek
+from twinbus.pairing.deciding.catching_up import Survey
 from twinbus.pairing.pair_meter import PairMeter
-from twinbus.pairing.steps import run_async
+from twinbus.pairing.stock.steps import run_async
 
 CLOSE_WAIT_S = 5.0
 

@@ -13,10 +13,10 @@ from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.clock import Clock, Millis
-from twinbus.pairing.attempt import Attempt
-from twinbus.pairing.guarded_sender import LINE_LOOK_S, OVERTIME
-from twinbus.pairing.line import Line, NotWantedAnyMore, Wait, WaitedForItself
-from twinbus.pairing.local_lag import LocalLag
+from twinbus.pairing.stock.attempt import Attempt
+from twinbus.pairing.stock.guarded_sender import LINE_LOOK_S, OVERTIME
+from twinbus.pairing.stock.line import Line, NotWantedAnyMore, Wait, WaitedForItself
+from twinbus.pairing.stock.local_lag import LocalLag
 
 CLOSE_WAIT_S = 5.0
 

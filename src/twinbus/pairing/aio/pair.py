@@ -18,19 +18,19 @@ from twinbus.pairing.aio.blocking_clients import blocking_clients
 from twinbus.pairing.aio.guarded_sender import GuardedSender
 from twinbus.pairing.aio.sender import AskPrimary, PairedSender, not_asked
 from twinbus.pairing.attendant import OPENING_TIMEOUT_S, open_link
-from twinbus.pairing.catching_up import Survey
+from twinbus.pairing.backlog.provision import AskName, CreateQueue, Request
+from twinbus.pairing.backlog.provisioning import RETRY_S, late
 from twinbus.pairing.courier import AskPartitioning
+from twinbus.pairing.deciding.catching_up import Survey
+from twinbus.pairing.deciding.partitioning import Partitioning, ask
 from twinbus.pairing.events import PairState
-from twinbus.pairing.local_lag import LocalLag
 from twinbus.pairing.new_pair import NewPair, credential_of, leave_pair
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_life import PairLife, RunningSyphon
-from twinbus.pairing.partitioning import Partitioning, ask
 from twinbus.pairing.partnership import Effect, FaultPartner, Partner
 from twinbus.pairing.pings import Pings
-from twinbus.pairing.provision import AskName, CreateQueue, Request
-from twinbus.pairing.provisioning import RETRY_S, late
-from twinbus.pairing.steps import run_async
+from twinbus.pairing.stock.local_lag import LocalLag
+from twinbus.pairing.stock.steps import run_async
 
 
 async def pair_namespaces(

@@ -10,12 +10,12 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusSender
 
 from twinbus.pairing.aio.guarded_sender import GuardedSender
-from twinbus.pairing.backlog_delivery import Pause
-from twinbus.pairing.backlog_links import BacklogLinks
+from twinbus.pairing.backlog.delivery import Pause
+from twinbus.pairing.backlog.links import BacklogLinks
 from twinbus.pairing.courier import AskPartitioning, Courier, Step, ToPrimary
-from twinbus.pairing.partitioning import Partitioning
-from twinbus.pairing.preflight import PairedMessageBatch, Sendable, warn_of
-from twinbus.pairing.steps import run_async
+from twinbus.pairing.deciding.partitioning import Partitioning
+from twinbus.pairing.rewriting.preflight import PairedMessageBatch, Sendable, warn_of
+from twinbus.pairing.stock.steps import run_async
 
 AskPrimary: TypeAlias = Callable[[AskPartitioning], Awaitable[Partitioning | None]]
 

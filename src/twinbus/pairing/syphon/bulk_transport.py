@@ -16,9 +16,9 @@ from twinbus.client.receiver import Receiver
 from twinbus.errors import MessageLockLost, MessagingError, OperationTimeout
 from twinbus.meter.operation import SYPHON_PRODUCT
 from twinbus.model.message_limits import PEEK_COUNT_MAX
-from twinbus.pairing.backlog_survey import pages
-from twinbus.pairing.catching_up import Survey
-from twinbus.pairing.steps import run_async
+from twinbus.pairing.backlog.survey import pages
+from twinbus.pairing.deciding.catching_up import Survey
+from twinbus.pairing.stock.steps import run_async
 from twinbus.pairing.syphon.pump import BATCH_MAX
 from twinbus.pairing.syphon.transport import (
     Abandon,

@@ -1,12 +1,12 @@
-"""Which messages of a pass follow others that are still in another backlog queue, and so have to wait (see `pairing/stages.py`)."""
+"""Which messages of a pass follow others that are still in another backlog queue, and so have to wait (see `pairing/rewriting/stages.py`)."""
 
 from collections.abc import Mapping
 
 from twinbus.clock import Millis
 from twinbus.model.paths import path_key
 from twinbus.model.session_key import session_key
-from twinbus.pairing.catching_up import Survey
-from twinbus.pairing.stages import Stage
+from twinbus.pairing.deciding.catching_up import Survey
+from twinbus.pairing.rewriting.stages import Stage
 from twinbus.pairing.syphon.destinations import Destination, Group
 
 

@@ -5,7 +5,7 @@ completes what was accepted. A destination that is down or full keeps its messag
 backlog: they are left, their locks end, they come again. What can never arrive is
 dead-lettered in the backlog queue with destination and reason.
 
-A message that follows others of its session in another backlog queue (see `pairing/stages.py`) is left until those are home, and so
+A message that follows others of its session in another backlog queue (see `pairing/rewriting/stages.py`) is left until those are home, and so
 is what comes behind it in its session; nothing else waits for it.
 
 A message is completed only after its destination accepted it, so a crash at any point repeats
@@ -24,10 +24,10 @@ from typing import TypeAlias
 from twinbus.clock import Clock, Millis
 from twinbus.errors import MessagingError
 from twinbus.model.pairing_limits import SYPHON_POLL
-from twinbus.pairing.catching_up import Survey
+from twinbus.pairing.deciding.catching_up import Survey
 from twinbus.pairing.events import EventKind, PairingEvent, tell
-from twinbus.pairing.failures import Classifier, FailureKind, kind_by
-from twinbus.pairing.restore import NotATransfer
+from twinbus.pairing.rewriting.restore import NotATransfer
+from twinbus.pairing.stock.failures import Classifier, FailureKind, kind_by
 from twinbus.pairing.syphon.destinations import RETRY_MAX, RETRY_MIN, Cut, Group, PumpMemory, first_chunk
 from twinbus.pairing.syphon.followers import parted
 from twinbus.pairing.syphon.rate_cap import Pace

@@ -9,7 +9,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client.connection_string import parse_connection_string
 from twinbus.clock import Clock
-from twinbus.pairing.backlog import backlog_queue_path, existing_indexes, primary_name
+from twinbus.pairing.backlog.queues import backlog_queue_path, existing_indexes, primary_name
 from twinbus.pairing.errors import PairingError
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions

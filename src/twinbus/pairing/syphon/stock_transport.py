@@ -9,10 +9,10 @@ from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, Servic
 
 from twinbus.clock import NEVER, Clock, Millis
 from twinbus.meter.operation import SYPHON_PRODUCT
-from twinbus.pairing.backlog_survey import pages, peek
-from twinbus.pairing.catching_up import Survey
-from twinbus.pairing.guarded_sender import GuardedSender, close_all, interrupt
-from twinbus.pairing.steps import run
+from twinbus.pairing.backlog.survey import pages, peek
+from twinbus.pairing.deciding.catching_up import Survey
+from twinbus.pairing.stock.guarded_sender import GuardedSender, close_all, interrupt
+from twinbus.pairing.stock.steps import run
 from twinbus.pairing.syphon.stock_payloads import StockPayloads, batch_of
 from twinbus.pairing.syphon.transport import (
     Abandon,

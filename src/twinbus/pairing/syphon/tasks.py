@@ -10,7 +10,7 @@ from twinbus.client.kept_links import KeptLinks
 from twinbus.clock import Clock, Millis
 from twinbus.errors import MessagingError
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.steps import run_async
+from twinbus.pairing.stock.steps import run_async
 from twinbus.pairing.syphon.bulk_transport import LOOK_S, BulkTransport, syphon_links
 from twinbus.pairing.syphon.pump import Pump
 from twinbus.pairing.syphon.pump_meter import metered

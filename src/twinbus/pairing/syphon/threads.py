@@ -7,7 +7,7 @@ from azure.servicebus import ServiceBusClient
 
 from twinbus.clock import Clock, Millis
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
-from twinbus.pairing.steps import run
+from twinbus.pairing.stock.steps import run
 from twinbus.pairing.syphon.pump import Pump
 from twinbus.pairing.syphon.pump_meter import metered
 from twinbus.pairing.syphon.rate_cap import RateCap

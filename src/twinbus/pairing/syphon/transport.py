@@ -11,9 +11,9 @@ from typing import TypeAlias
 from twinbus.amqp.errors import DecodeError
 from twinbus.clock import NEVER, Millis
 from twinbus.model.received_payload import read_front
-from twinbus.pairing.catching_up import Survey
-from twinbus.pairing.restore import NotATransfer, delivery_facts, restore
-from twinbus.pairing.stages import Stage
+from twinbus.pairing.deciding.catching_up import Survey
+from twinbus.pairing.rewriting.restore import NotATransfer, delivery_facts, restore
+from twinbus.pairing.rewriting.stages import Stage
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from azure.core.exceptions import AzureError
 
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
-from twinbus.pairing.backlog import LOCK_DURATION
+from twinbus.pairing.backlog.queues import LOCK_DURATION
 from twinbus.pairing.syphon.service import PairToDrain
 from twinbus.pipeline.connection_options import CONNECTION_STRING_ENV, CONNECTION_STRING_FILE, ConnectionOptions
 from twinbus.pipeline.syphon.rounds import PairPlaces

@@ -12,7 +12,7 @@ from twinbus.client.namespace import Namespace
 from twinbus.errors import MessagingError, OperationTimeout
 from twinbus.model import wire_names
 from twinbus.model.pairing_limits import PING_TIME_TO_LIVE
-from twinbus.pairing.failures import FailureKind, classify
+from twinbus.pairing.stock.failures import FailureKind, classify
 
 PROBE_TIMEOUT_S = 10.0
 

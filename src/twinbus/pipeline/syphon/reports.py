@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from twinbus.clock import Millis
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.failures import FailureKind, classify
+from twinbus.pairing.stock.failures import FailureKind, classify
 from twinbus.pairing.syphon.destinations import Cut, Destination, PumpMemory
 from twinbus.pairing.syphon.pump import LockTooShort
 

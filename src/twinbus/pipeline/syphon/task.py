@@ -11,8 +11,8 @@ import socket
 from twinbus.clock import Clock, Millis
 from twinbus.errors import MessagingError
 from twinbus.pairing.events import PairingEvent
-from twinbus.pairing.failures import classify
-from twinbus.pairing.steps import run_async
+from twinbus.pairing.stock.failures import classify
+from twinbus.pairing.stock.steps import run_async
 from twinbus.pairing.syphon.bulk_transport import BulkTransport, syphon_links
 from twinbus.pairing.syphon.pump import Pass, PoisonQuota, Pump
 from twinbus.pairing.syphon.tasks import close_all

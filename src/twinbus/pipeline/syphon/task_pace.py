@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from twinbus.clock import Millis
 from twinbus.pairing.events import EventKind, PairingEvent
-from twinbus.pairing.failures import FailureKind, classify
+from twinbus.pairing.stock.failures import FailureKind, classify
 from twinbus.pairing.syphon.rate_cap import RateCap
 
 START_RATE = 1_000.0

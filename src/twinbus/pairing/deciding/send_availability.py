@@ -13,17 +13,17 @@ from twinbus.clock import NEVER, Millis
 from twinbus.meter.operation import Cause
 from twinbus.model.durations import millis_of
 from twinbus.model.paths import path_key
-from twinbus.pairing.backlog_rotation import Rotation
-from twinbus.pairing.catching_up import Order, Survey
-from twinbus.pairing.entity_watch import EntityWatch, Failure, Ping
+from twinbus.pairing.deciding.backlog_rotation import Rotation
+from twinbus.pairing.deciding.catching_up import Order, Survey
+from twinbus.pairing.deciding.entity_watch import EntityWatch, Failure, Ping
+from twinbus.pairing.deciding.failover import FailoverDetector, Route
+from twinbus.pairing.deciding.partitioning import Partitioning
 from twinbus.pairing.events import BacklogQueueState, EventKind, PairingEvent, PairState, tell
-from twinbus.pairing.failover import FailoverDetector, Route
-from twinbus.pairing.failures import FailureKind, is_answer, kind_by
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_meter import PairMeter
-from twinbus.pairing.partitioning import Partitioning
-from twinbus.pairing.stages import Stage
-from twinbus.pairing.transfer import AnyMessage
+from twinbus.pairing.rewriting.stages import Stage
+from twinbus.pairing.rewriting.transfer import AnyMessage
+from twinbus.pairing.stock.failures import FailureKind, is_answer, kind_by
 
 _BY_ORDER = {Order.PRIMARY: Route.PRIMARY, Order.BACKLOG: Route.BACKLOG, Order.HOLD: Route.HOLD}
 

@@ -16,11 +16,11 @@ from twinbus.clock import NEVER, Clock, Millis
 from twinbus.model import wire_names
 from twinbus.model.message_limits import PEEK_COUNT_MAX
 from twinbus.model.paths import path_key
-from twinbus.pairing.catching_up import SURVEYED_MAX, Survey
-from twinbus.pairing.guarded_sender import close_all, interrupt
+from twinbus.pairing.deciding.catching_up import SURVEYED_MAX, Survey
 from twinbus.pairing.pair_meter import PairMeter
-from twinbus.pairing.stages import parse_stage
-from twinbus.pairing.steps import run
+from twinbus.pairing.rewriting.stages import parse_stage
+from twinbus.pairing.stock.guarded_sender import close_all, interrupt
+from twinbus.pairing.stock.steps import run
 
 PAGE_TIMEOUT_S = 10.0
 SURVEY_MAX: Millis = 30_000

@@ -18,7 +18,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from twinbus.model import wire_names
 from twinbus.model.session_key import session_key
-from twinbus.pairing.transfer import clone
+from twinbus.pairing.rewriting.transfer import clone
 
 QUEUES_MAX = 100
 """Backlog queues that a message can follow."""

@@ -9,12 +9,12 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 
 from twinbus.clock import Clock, Millis
-from twinbus.pairing.attempt import Attempt
+from twinbus.pairing.deciding.send_availability import SendAvailability
 from twinbus.pairing.errors import BacklogUnavailable
-from twinbus.pairing.failures import FailureKind
-from twinbus.pairing.line import NotWantedAnyMore
-from twinbus.pairing.send_availability import SendAvailability
-from twinbus.pairing.stages import Stage, staged
+from twinbus.pairing.rewriting.stages import Stage, staged
+from twinbus.pairing.stock.attempt import Attempt
+from twinbus.pairing.stock.failures import FailureKind
+from twinbus.pairing.stock.line import NotWantedAnyMore
 
 ATTEMPT_MIN_S = 1.0
 """A queue that does not answer within less time than this has not failed: one caller's short timeout must not take the queue

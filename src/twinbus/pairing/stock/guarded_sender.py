@@ -18,9 +18,9 @@ from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from twinbus.clock import NEVER, Clock, Millis
-from twinbus.pairing.attempt import Attempt
-from twinbus.pairing.line import Line, NotWantedAnyMore, Wait, WaitedForItself
-from twinbus.pairing.local_lag import LocalLag
+from twinbus.pairing.stock.attempt import Attempt
+from twinbus.pairing.stock.line import Line, NotWantedAnyMore, Wait, WaitedForItself
+from twinbus.pairing.stock.local_lag import LocalLag
 
 LINE_LOOK_S = 0.1
 CLOSE_WAIT_S = 2.0

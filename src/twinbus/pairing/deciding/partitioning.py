@@ -16,7 +16,7 @@ from twinbus.errors import NotAllowed
 from twinbus.model import wire_names
 from twinbus.model.descriptions import FRAGMENT_COUNT
 from twinbus.model.partition_key import key_hash, pinning_key
-from twinbus.pairing.transfer import AnyMessage, annotated
+from twinbus.pairing.rewriting.transfer import AnyMessage, annotated
 
 STANDARD = "Standard"
 

@@ -15,8 +15,8 @@ from twinbus.errors import MessagingError
 from twinbus.model import wire_names
 from twinbus.model.message_limits import TIME_TO_LIVE_MAX
 from twinbus.model.received_payload import BROKER_ANNOTATIONS, BROKER_DELIVERY_ANNOTATIONS, read_front, without
-from twinbus.pairing.stages import Stage, parse_stage
-from twinbus.pairing.transfer import RESERVED_NAMES
+from twinbus.pairing.rewriting.stages import Stage, parse_stage
+from twinbus.pairing.rewriting.transfer import RESERVED_NAMES
 
 ABSOLUTE_EXPIRY_MAX = 253_402_300_799_000  # the last second of the year 9999
 

@@ -15,7 +15,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 
 from twinbus.model.message_limits import HEADER_SIZE_MAX
 from twinbus.model.pairing_limits import SET_ASIDE_SIZE_MAX
-from twinbus.pairing.transfer import RESERVED_NAMES, AnyMessage, annotated, as_it_is_now, set_aside
+from twinbus.pairing.rewriting.transfer import RESERVED_NAMES, AnyMessage, annotated, as_it_is_now, set_aside
 
 MEASURED_PROPERTIES_SIZE = HEADER_SIZE_MAX // 4
 """Of the application's own in texts and bytes, from where all that stands before the body is measured."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from azure.core.exceptions import ClientAuthenticationError, ResourceExistsError
 
-from twinbus.pairing.backlog import CREATE_TRIES_MAX, DESCRIPTION, backlog_queue_path, existing_indexes
+from twinbus.pairing.backlog.queues import CREATE_TRIES_MAX, DESCRIPTION, backlog_queue_path, existing_indexes
 from twinbus.pairing.errors import PairingError
 from twinbus.pairing.partnership import Partner
 

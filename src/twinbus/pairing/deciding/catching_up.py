@@ -18,7 +18,7 @@ from enum import Enum
 
 from twinbus.clock import NEVER, Millis
 from twinbus.model.session_key import session_key
-from twinbus.pairing.stages import QUEUES_MAX, Stage
+from twinbus.pairing.rewriting.stages import QUEUES_MAX, Stage
 
 SESSIONS_MAX = 100_000
 """Of one entity, that are known by name. Beyond that every session goes on through the backlog until it is empty."""

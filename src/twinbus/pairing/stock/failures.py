@@ -28,7 +28,7 @@ from azure.servicebus.exceptions import (
 from twinbus import errors
 from twinbus.client.remote_errors import ConnectionLost, RemoteError
 from twinbus.errors import MessagingError
-from twinbus.pairing.line import WaitedForItself
+from twinbus.pairing.stock.line import WaitedForItself
 
 
 class FailureKind(Enum):

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from twinbus.clock import Millis
 from twinbus.model.wire_names import SEQUENCE_BITS
-from twinbus.pairing.catching_up import CatchingUp
+from twinbus.pairing.deciding.catching_up import CatchingUp
+from twinbus.pairing.deciding.failover import FailoverDetector
+from twinbus.pairing.deciding.partitioning import Partitioning
 from twinbus.pairing.events import EntityState, FragmentState
-from twinbus.pairing.failover import FailoverDetector
-from twinbus.pairing.partitioning import Partitioning
-from twinbus.pairing.transfer import AnyMessage
+from twinbus.pairing.rewriting.transfer import AnyMessage
 
 ASK_AGAIN: Millis = 30_000
 """After the primary did not say how an entity is partitioned."""

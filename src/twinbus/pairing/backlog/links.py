@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from twinbus.pairing.line import Line
+from twinbus.pairing.stock.line import Line
 
 LINKS_PER_QUEUE_MAX = 4
 WORTH_ANOTHER_LINK = 4
