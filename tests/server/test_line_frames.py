@@ -1,12 +1,15 @@
 """Frames between a namespace and its store process: whole in, whole out, however they are cut on the way."""
 
+import socket
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twinbus.server.stores.host import READ_BYTES, SocketEnd
 from twinbus.server.stores.line_frames import (
+    COMMIT,
     HEADER,
     PART_BYTES_MAX,
     PART_COUNT_MAX,
@@ -16,6 +19,7 @@ from twinbus.server.stores.line_frames import (
     frame,
     row_frames,
 )
+from twinbus.server.stores.worker import Commit
 from twinbus.store.changes import StoredMessage
 from twinbus.store.journal_record import decode_rows
 
@@ -92,3 +96,20 @@ def test_contents_do_not_change_when_the_space_is_used_again(size: int) -> None:
     (row,) = decode_rows(memoryview(space))
     space[:] = bytes(len(space))
     assert row.content == b"\x01" * size
+
+
+def test_everything_that_has_arrived_is_taken_together() -> None:
+    namespace, store = socket.socketpair()
+    with namespace, store:
+        namespace.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * READ_BYTES)
+        contents = [bytes([number]) * (READ_BYTES // 4) for number in range(6)]
+        # One sync for all of them: little that waits behind much waits for one sync, and not for one after the other.
+        namespace.sendall(b"".join([frame(COMMIT, content) for content in contents]))
+        end = SocketEnd(store)
+        assert end.receive(None) == [Commit([content]) for content in contents]
+        assert end.receive(0.0) == []
+        namespace.sendall(frame(COMMIT, bytes(READ_BYTES - HEADER.size)))
+        assert end.receive(None) == [Commit([bytes(READ_BYTES - HEADER.size)])]
+        namespace.close()
+        with pytest.raises(EOFError):
+            end.receive(None)

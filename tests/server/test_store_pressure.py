@@ -9,6 +9,7 @@ from twinbus.server.stores.pressure import (
     ALLOWED_BYTES_MAX,
     ALLOWED_BYTES_MIN,
     ALLOWED_S,
+    EXPECTED_S,
     LIGHT_FOR_S,
     MEASURED_S,
     PART_BYTES,
@@ -42,7 +43,8 @@ class World:
         self.stores = [ServedStore(index, lambda *_: None, lambda _: None) for index in range(store_count)]
         for store, line in zip(self.stores, self.lines, strict=True):
             store.connect(line, lambda *_: None)
-        self.pressure = StorePressure(self.stores, lambda: self.now)
+        self.later: list[Callable[[], None]] = []
+        self.pressure = StorePressure(self.stores, lambda: self.now, lambda _, call: self.later.append(call))
         self.wakes = [partial(self.woken.append, name) for name in "abcdefgh"]
 
     def commit(self, size: int, index: int = 0) -> None:
@@ -56,13 +58,23 @@ class World:
     @property
     def is_high(self) -> bool:
         """For those who send much, while others send little."""
+        return self.must_wait(lambda: None)
+
+    def must_wait(self, wake: Callable[[], None]) -> bool:
+        """Somebody who sends much, while others send little."""
         self.pressure.light_sent()
-        return self.pressure.must_wait(0, True)
+        is_held_back = self.pressure.must_wait(0, True, wake)
+        self.pressure.heard_of(wake)
+        return is_held_back
 
     def hold_back(self, *wakes: Callable[[], None]) -> None:
-        assert self.is_high
-        for wake in wakes:
-            self.pressure.hold_back(wake)
+        assert all(self.must_wait(wake) for wake in wakes)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        later, self.later = self.later, []
+        for call in later:
+            call()
 
 
 @pytest.fixture
@@ -93,8 +105,7 @@ def test_who_was_held_back_first_is_woken_first_and_as_many_as_there_is_room_for
     world.commit(ALLOWED_BYTES_MAX - READ_BYTES)
     world.commit(READ_BYTES + 1)
     world.commit(1)
-    world.hold_back(*world.wakes[:3])
-    world.pressure.hold_back(world.wakes[0])
+    world.hold_back(*world.wakes[:3], world.wakes[0])
     world.stores[0].told([])
     assert world.woken == []
     # One is answered: room for a little more than all but one read.
@@ -103,6 +114,34 @@ def test_who_was_held_back_first_is_woken_first_and_as_many_as_there_is_room_for
     assert world.woken == ["a"]
     world.answer(2)
     assert world.woken == ["a", "b", "c"]
+
+
+def test_there_is_room_for_those_who_were_let_in_until_they_have_sent_something(world: World) -> None:
+    world.commit(ALLOWED_BYTES_MAX - READ_BYTES + 1)
+    world.pressure.light_sent()
+    first, second, third = world.wakes[:3]
+    assert not world.pressure.must_wait(0, True, first)
+    assert not world.pressure.must_wait(0, True, first), "it has not sent anything since"
+    assert world.pressure.must_wait(0, True, second), "an answer for both of them must not let in both"
+    world.pressure.heard_of(first)
+    assert world.pressure.must_wait(0, True, first), "it is not first in the line any more"
+    assert world.pressure.must_wait(0, True, third)
+    world.commit(0)
+    world.answer(2)
+    assert world.woken == ["b", "a", "c"]
+
+
+def test_who_was_let_in_and_has_nothing_to_send_keeps_nobody_out(world: World) -> None:
+    world.commit(ALLOWED_BYTES_MAX - READ_BYTES + 1)
+    world.pressure.light_sent()
+    assert not world.pressure.must_wait(0, True, world.wakes[0])
+    world.pass_time(EXPECTED_S / 2)
+    assert world.pressure.must_wait(0, True, world.wakes[1])
+    assert world.woken == []
+    world.pass_time(EXPECTED_S)
+    assert world.woken == ["b"]
+    world.pass_time(EXPECTED_S)
+    assert world.later == []
 
 
 def test_a_store_with_nothing_to_do_lets_everybody_in(world: World) -> None:
@@ -147,8 +186,8 @@ def test_who_sends_little_never_waits(world: World) -> None:
     world.commit(2 * ALLOWED_BYTES_MAX)
     world.stores[0].told([Pressed(True)])
     assert world.is_high
-    assert not world.pressure.must_wait(PART_BYTES, False)
-    assert world.pressure.must_wait(PART_BYTES + 1, False)
+    assert not world.pressure.must_wait(PART_BYTES, False, world.wakes[0])
+    assert world.pressure.must_wait(PART_BYTES + 1, False, world.wakes[0])
 
 
 def test_those_who_send_much_have_a_store_for_themselves_while_nobody_sends_little(world: World) -> None:
@@ -156,8 +195,9 @@ def test_those_who_send_much_have_a_store_for_themselves_while_nobody_sends_litt
     world.commit(1)
     assert world.is_high
     world.now += LIGHT_FOR_S
-    assert not world.pressure.must_wait(0, True)
-    assert world.pressure.must_wait(PART_BYTES + 1, True)
+    wake = world.wakes[0]
+    assert not world.pressure.must_wait(0, True, wake)
+    assert world.pressure.must_wait(PART_BYTES + 1, True, wake)
     world.answer()
     world.stores[0].told([Pressed(True)])
-    assert not world.pressure.must_wait(PART_BYTES + 1, True)
+    assert not world.pressure.must_wait(PART_BYTES + 1, True, wake)

@@ -80,6 +80,8 @@ class ConnectionGateway:
 
     def receive(self, data: bytes, now: Millis, share: int = NO_LIMIT) -> None:
         """Take what the client sent, and work on about `share` bytes of it; the rest waits while `is_behind`."""
+        if data and self._weight.is_heavy:
+            self._namespace.heard_of(self._wake)
         self._weight.add(len(data), now)
         self._handle_all(self.connection.receive_data(data, now, share), now)
         if self.is_stranger:
@@ -97,11 +99,11 @@ class ConnectionGateway:
     def is_flooded(self) -> bool:
         """More has arrived than the stores have taken, or than is answered at once: reading must wait."""
         connection = self.connection
-        is_flooded = connection.is_flooded or self._attachment.is_behind
-        if not is_flooded and self._namespace.must_wait(connection.inflow_size, self._weight.is_heavy):
-            self._namespace.hold_back(self._wake)
-            return True
-        return is_flooded
+        return (
+            connection.is_flooded
+            or self._attachment.is_behind
+            or self._namespace.must_wait(connection.inflow_size, self._weight.is_heavy, self._wake)
+        )
 
     @property
     def is_behind(self) -> bool:

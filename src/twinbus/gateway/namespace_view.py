@@ -61,7 +61,8 @@ class NamespaceView:
     new_transaction: Callable[[], Transaction] = OwnTransaction
     book: OperationsBook | None = None  # None: operations are not metered
     web_tokens: WebTokenRules | None = None  # None: shared access signatures only
-    must_wait: Callable[[int, bool], bool] = lambda *_: False
-    """Whether a store is behind, and a connection with so many bytes waiting, that sent much lately or not, has its part in it."""
-    hold_back: Callable[[Callable[[], None]], None] = lambda _: None  # calls it once, when there is room again
+    must_wait: Callable[[int, bool, Callable[[], None]], bool] = lambda *_: False
+    """Whether a store is behind, and a connection with so many bytes waiting, that sent much lately or not, has its part in it. Then
+    the callable is called once, when there is room again."""
+    heard_of: Callable[[Callable[[], None]], None] = lambda _: None  # to be called when it has sent something since
     light_sent: Callable[[], None] = lambda: None  # to be called when somebody has sent who sends little

@@ -328,7 +328,7 @@ class NamespaceServer:
             new_id=new_message_id,
             new_transaction=OwnTransaction if self._fronts is None else self._fronts.new_transaction,
             must_wait=self.stores.pressure.must_wait,
-            hold_back=self.stores.pressure.hold_back,
+            heard_of=self.stores.pressure.heard_of,
             light_sent=self.stores.pressure.light_sent,
             book=self._book,
             web_tokens=self._web_tokens,

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from twinbus.store.postgres.lease import LeaseKeeper
 
 READ_BYTES = 512 * 1024
+TAKEN_BYTES_MAX = 4 << 20
+"""What is taken from a line at once: a sync of megabytes takes little longer than one of a few bytes."""
 
 log = logging.getLogger(__name__)
 
@@ -75,13 +77,26 @@ class SocketEnd:
             while not requests:
                 if not self._readable.poll(timeout_ms):
                     return []
-                size = self._connection.recv_into(self._frames.free())
-                if size == 0:
-                    raise EOFError
-                requests += self._requests(size)
+                self._take(requests)
         except OSError as error:
             raise EOFError from error
         return requests
+
+    def _take(self, requests: list[Request]) -> None:
+        """What has arrived; the line is asked again only if it had more than there was space for."""
+        taken, flags = 0, 0
+        while taken < TAKEN_BYTES_MAX:
+            space = self._frames.free()
+            try:
+                size = self._connection.recv_into(space, flags=flags)
+            except BlockingIOError:
+                return
+            if size == 0 and not taken:
+                raise EOFError
+            requests += self._requests(size)
+            if size < len(space):
+                return
+            taken, flags = taken + size, socket.MSG_DONTWAIT
 
     def _requests(self, size: int) -> Iterator[Request]:
         for kind, content in self._frames.take(size):

@@ -48,8 +48,9 @@ class StorePool:
             store.lease = lease
         own = {store.index: store for store in self._keeper.stores}
         self.stores = [own[index] if index in own else foreign_store(index) for index in range(store_count)]
-        self.pressure = StorePressure(self.stores, asyncio.get_running_loop().time)
-        long_work, wide_lanes = LongWork(asyncio.get_running_loop().call_soon, clock), WideLanes()
+        loop = asyncio.get_running_loop()
+        self.pressure = StorePressure(self.stores, loop.time, loop.call_later)
+        long_work, wide_lanes = LongWork(loop.call_soon, clock), WideLanes()
         held_contents = HeldContents()
         self.brokers = [
             MessageBroker(store.index, store, clock, SystemRandom(), long_work, wide_lanes, store.lease, held_contents)
