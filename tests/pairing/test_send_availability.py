@@ -138,3 +138,22 @@ def test_a_meter_that_fails_ends_no_pings() -> None:
     (ping,) = pair.advance(NOON + MINUTE)
     pair.ping_failed(ping, DOWN, NOON + MINUTE)
     assert [each.path for each in pair.advance(NOON + 2 * MINUTE)] == ["orders"]
+
+
+@pytest.mark.rule("B4")
+def test_time_in_which_this_process_did_not_run_never_fails_a_primary_over() -> None:
+    pair, lost = availability(failover_interval=timedelta(seconds=10)), 0
+    pair.lost = lambda _: lost
+    pair.primary_failed("orders", DOWN, NOON)
+    lost = 59_000
+    assert pair.advance(NOON + MINUTE) == []
+    assert pair.route("orders", NOON + MINUTE) is Route.PRIMARY
+    assert pair.route("orders", NOON + MINUTE + 8_999) is Route.PRIMARY
+    assert pair.route("orders", NOON + MINUTE + 9_000) is Route.BACKLOG
+
+
+@pytest.mark.rule("B4")
+def test_what_this_process_lost_before_a_failure_does_not_put_its_failover_off() -> None:
+    pair = availability(failover_interval=timedelta(0))
+    pair.lost = lambda now: now - NOON
+    assert pair.primary_failed("orders", DOWN, NOON + MINUTE) is Route.BACKLOG

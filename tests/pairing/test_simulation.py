@@ -46,6 +46,26 @@ def test_a_send_during_the_timer_is_raised_and_one_after_it_is_accepted() -> Non
     assert len(world.in_backlog()) == 1
 
 
+@pytest.mark.rule("B3.2")
+def test_what_flaps_for_less_than_the_interval_is_not_failed_over_and_what_is_down_for_longer_is() -> None:
+    world = World(1, SendAvailabilityPairedNamespaceOptions(failover_interval=SECOND))
+    sender = world.sender("orders")
+    tick = timedelta(milliseconds=40)
+    for _ in range(10):
+        for is_down, ticks in ((True, 15), (False, 48)):
+            world.primary.is_down = is_down
+            for _ in range(ticks):
+                assert world.send(sender) is not is_down
+                world.pass_time(tick)
+    assert EventKind.TIMER_STARTED in kinds(world)
+    assert EventKind.FAILED_OVER not in kinds(world)
+    world.primary.is_down = True
+    world.send(sender)
+    world.pass_time(SECOND)
+    assert world.send(sender)
+    assert EventKind.FAILED_OVER in kinds(world)
+
+
 @pytest.mark.rule("B3.1")
 def test_one_entity_fails_over_and_the_others_do_not() -> None:
     world = World(1)

@@ -82,6 +82,7 @@ class Attendant:
 
     def start(self) -> None:
         self._availability.wake = self._wake.set
+        self._availability.lost = self._lag.total
         self._thread.start()
 
     def stop(self) -> None:

@@ -21,6 +21,7 @@ from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from twinbus.clock import Clock, Millis
 from twinbus.meter.operation import Cause
@@ -132,8 +133,7 @@ class Courier:
         None for any other send: run `send`."""
         watch = self._watch
         if (
-            message.__class__ is not ServiceBusMessage
-            or self._is_metered
+            not isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage))
             or watch.partitioning is not None
             or not watch.is_untroubled
         ):
@@ -150,8 +150,10 @@ class Courier:
             self._clock.now(),
         )
 
-    def arrived(self, message: AnyMessage) -> None:
-        """Straight to the primary."""
+    def arrived(self, message: AnyMessage, attempt: ToPrimary) -> None:
+        """Straight at the primary."""
+        if self._is_metered:
+            self._availability.meter.sent(Cause.SEND, self.path, [message], attempt.began_at)
         if not self._watch.is_untroubled:
             self._primary_answered([message])
 
@@ -171,7 +173,7 @@ class Courier:
         self._check(outgoing)
         errand = self._errand(_messages_of(outgoing), timeout_s, self._clock.now())
         is_done, _ = yield from self._at_primary(
-            errand, lambda stock, left_s: stock.send_messages(outgoing, timeout=left_s), Cause.SEND
+            errand, lambda stock, left_s: stock.send_messages(outgoing, timeout=left_s)
         )
         if not is_done:
             yield from self._to_backlog(errand)
@@ -186,9 +188,9 @@ class Courier:
         if not messages:
             return []
         self._check(messages)
-        errand = self._errand(messages, timeout_s, self._clock.now())
+        errand = self._errand(messages, timeout_s, self._clock.now(), Cause.SCHEDULE)
         is_done, numbers = yield from self._at_primary(
-            errand, lambda stock, left_s: stock.schedule_messages(messages, at, timeout=left_s), Cause.SCHEDULE
+            errand, lambda stock, left_s: stock.schedule_messages(messages, at, timeout=left_s)
         )
         if is_done:
             return numbers or []
@@ -249,20 +251,17 @@ class Courier:
             raise ValueError("The timeout must be greater than 0.")
         return max(1, int(min(timeout_s, TIMEOUT_MAX_S) * 1000))
 
-    def _errand(self, messages: list[AnyMessage], timeout_s: float | None, began_at: Millis) -> "_Errand":
+    def _errand(
+        self, messages: list[AnyMessage], timeout_s: float | None, began_at: Millis, cause: Cause = Cause.SEND
+    ) -> "_Errand":
         timeout = self._timeout(timeout_s)
-        return _Errand(messages, began_at, timeout, began_at + timeout)
+        return _Errand(messages, cause, began_at, timeout, began_at + timeout)
 
-    def _at_primary(
-        self, errand: "_Errand", operation: Callable[[Any, float], Any], cause: Cause
-    ) -> Steps[tuple[bool, Any]]:
+    def _at_primary(self, errand: "_Errand", operation: Callable[[Any, float], Any]) -> Steps[tuple[bool, Any]]:
         """Whether the primary has done it, and its answer. False if it is to go to a backlog queue; otherwise raises."""
         if not (self._watch.is_untroubled or (yield from self._goes_to_primary(errand))):
             return False, None
-        is_done, outcome = yield from self._try_primary(self._to_primary(operation, errand), errand)
-        if is_done:
-            self._availability.meter.sent(cause, self.path, errand.messages, errand.began_at)
-        return is_done, outcome
+        return (yield from self._try_primary(self._to_primary(operation, errand), errand))
 
     def _goes_to_primary(self, errand: "_Errand") -> Steps[bool]:
         """A message of a session whose last messages are nearly home waits for them, for a part of its time."""
@@ -308,6 +307,7 @@ class Courier:
                 errand.deadline += attempt.waited
                 return False, None
             self._primary_answered(errand.messages)
+            self._availability.meter.sent(errand.cause, self.path, errand.messages, errand.began_at)
             return True, outcome
 
     def _find_fragment(self, errand: "_Errand", error: Exception, deadline: Millis) -> Steps[None]:
@@ -362,6 +362,7 @@ class _Errand:
     """One call of the application. `fragment` is the one that its messages need, once that is known."""
 
     messages: list[AnyMessage]
+    cause: Cause
     began_at: Millis
     timeout: Millis
     deadline: Millis

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusSender
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from twinbus.clock import Millis
 from twinbus.pairing.backlog.delivery import Pause
@@ -72,13 +73,13 @@ class PairedSender(ServiceBusSender):
         if attempt is None:
             run(courier.send(message, timeout), self._perform)
             return
-        assert isinstance(message, ServiceBusMessage)
+        assert isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage))
         try:
             self._primary.perform(attempt)
         except Exception as error:
             run(courier.not_arrived(message, timeout, attempt), self._perform, error)
         else:
-            courier.arrived(message)
+            courier.arrived(message, attempt)
 
     def schedule_messages(
         self, messages: Sendable, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any

@@ -45,6 +45,7 @@ class Attendant:
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._availability.wake = self._wake_up
+        self._availability.lost = self._lag.total
         self._spawn(self._run())
 
     def _wake_up(self) -> None:

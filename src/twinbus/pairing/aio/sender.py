@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusSender
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from twinbus.pairing.aio.guarded_sender import GuardedSender
 from twinbus.pairing.backlog.delivery import Pause
@@ -72,13 +73,13 @@ class PairedSender(ServiceBusSender):
         if attempt is None:
             await run_async(courier.send(message, timeout), self._perform)
             return
-        assert isinstance(message, ServiceBusMessage)
+        assert isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage))
         try:
             await self._primary.perform(attempt)
         except Exception as error:
             await run_async(courier.not_arrived(message, timeout, attempt), self._perform, error)
         else:
-            courier.arrived(message)
+            courier.arrived(message, attempt)
 
     async def schedule_messages(
         self, messages: Sendable, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any

@@ -60,6 +60,11 @@ class FailoverDetector:
         self.failing_since = now
         return True
 
+    def forgive(self, lost: Millis, now: Millis) -> None:
+        """The process did not run for so long, so that it says nothing about the primary that nothing got through."""
+        if self.failing_since is not None and self.failed_over_at is None:
+            self.failing_since = min(self.failing_since + lost, now)
+
     def primary_answered(self) -> None:
         """A send got through. Once failed over only a ping ends it: a late answer proves nothing."""
         if self.failed_over_at is None:

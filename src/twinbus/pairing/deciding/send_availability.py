@@ -45,6 +45,9 @@ class SendAvailability:
         self.wake = wake
         self.on_recovered: Callable[[str], None] = lambda _: None
         """Called with the path of an entity that works again."""
+        self.lost: Callable[[Millis], Millis] = lambda _: 0
+        """How long this process did not run, until now: no timer runs meanwhile."""
+        self._lost_before: Millis = 0
         self._random = random
         self._lock = threading.Lock()
         self._watches: dict[str, EntityWatch] = {}
@@ -92,6 +95,7 @@ class SendAvailability:
         if watch.is_untroubled:
             return Route.PRIMARY
         with self._lock:
+            self._forgive(now)
             failed_over = self._advance(watch, now)
             routes = [each.route(now, self._random.random()) for each in watch.concerned(fragment)]
             route = next((each for each in routes if each is not Route.PRIMARY), Route.PRIMARY)
@@ -220,6 +224,7 @@ class SendAvailability:
         is_wait = kind is FailureKind.TIMEOUT and began_at is not None
         half_time = now - (now - (began_at or now)) // 2 if is_wait else NEVER
         with self._lock:
+            self._forgive(now)
             blamed = watch.to_blame(fragment, Failure(is_answer(error), half_time))
             started = watch.in_trouble(blamed).primary_failed(error, now)
             failed_over = self._advance(watch, now)
@@ -275,6 +280,7 @@ class SendAvailability:
         due: list[Ping] = []
         failed_over: list[tuple[EntityWatch, list[int | None]]] = []
         with self._lock:
+            self._forgive(now)
             back = self._rotation.readmit(now)
             for watch in self._watches.values():
                 failed_over.append((watch, self._advance(watch, now)))
@@ -355,6 +361,15 @@ class SendAvailability:
             out_until = self._rotation.out_until
             queues = tuple(BacklogQueueState(path, out_until.get(i)) for i, path in self.backlog_queues.items())
         return PairState(entities, queues, bool(queues), self.backlog_error)
+
+    def _forgive(self, now: Millis) -> None:
+        """Under the lock. A failover needs an interval in which a send could have got through."""
+        lost, before = self.lost(now), self._lost_before
+        if lost > before:
+            self._lost_before = lost
+            for watch in self._watches.values():
+                for _, detector in watch.detectors():
+                    detector.forgive(lost - before, now)
 
     def _advance(self, watch: EntityWatch, now: Millis) -> list[int | None]:
         """Under the lock. The parts that are failed over by this."""
