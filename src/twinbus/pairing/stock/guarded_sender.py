@@ -42,8 +42,9 @@ class GuardedSender:
         self._lag = lag or LocalLag(clock)
         self._deadline: Millis = NEVER
         self._is_interrupted = False
-        # Held so that a socket is never shut down under the operation that follows the late one.
-        self._watching = threading.Lock()
+        # A socket is never shut down under the operation that follows the late one: an operation that ends takes its deadline away
+        # first and then looks whether it is being interrupted, which looks at the deadline only after it has said so.
+        self._interrupting = threading.Lock()
 
     @property
     def stock(self) -> ServiceBusSender:
@@ -68,9 +69,11 @@ class GuardedSender:
             if self.line.waiting:
                 self.line.moved_at = self._clock.now()
         except Exception as error:
+            meanwhile = self._lag.total(self._clock.now()) - lost
+            attempt.waited += meanwhile
             if not self._is_interrupted and not isinstance(error, OperationTimeoutError):
                 raise
-            if self._lag.total(self._clock.now()) - lost > attempt.lag_max:
+            if meanwhile > attempt.lag_max:
                 raise WaitedForItself(message="This process did not run for a part of the timeout.") from error
             # Which error the SDK raises for a socket that is shut down depends on what it was reading.
             raise OperationTimeoutError(message="The peer did not answer within the timeout.") from error
@@ -79,10 +82,13 @@ class GuardedSender:
             self._is_interrupted = True
             raise
         finally:
-            with self._watching:
-                self._deadline = NEVER
+            self._deadline = NEVER
+            if self._interrupting.locked():
+                with self._interrupting:
+                    pass
             self.line.pass_on()
-            attempt.waited += self._lag.total(self._clock.now()) - lost
+        if self._lag.noticed > lost:
+            attempt.waited += self._lag.noticed - lost
         return result
 
     def _wait_in_line(self, attempt: Attempt) -> None:
@@ -108,7 +114,7 @@ class GuardedSender:
             raise reason
 
     def interrupt_if_late(self, now: Millis) -> None:
-        with self._watching:
+        with self._interrupting:
             if now - self._lag.total(now) > self._deadline:
                 self._is_interrupted = True
                 interrupt(self._stock)

@@ -73,6 +73,11 @@ class Line:
         return True
 
     def pass_on(self) -> None:
+        if not self.waiting:
+            self._turn.release()
+            # Somebody may have joined in between, and waits for the turn that was just given back.
+            if not self.waiting or not self.take():
+                return
         with self._mutex:
             if not self.waiting:
                 self._turn.release()

@@ -15,16 +15,17 @@ class LocalLag:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lost: Millis = 0
+        self.noticed: Millis = 0
+        """By the sleeper itself."""
         self._wakes_at: Millis = NEVER
 
     def sleeps(self, duration: Millis) -> None:
         self._wakes_at = self._clock.now() + duration
 
     def wakes(self) -> None:
-        self._lost, self._wakes_at = self.total(self._clock.now()), NEVER
+        self.noticed, self._wakes_at = self.total(self._clock.now()), NEVER
 
     def total(self, now: Millis) -> Millis:
         """Including what the sleeper has not noticed itself yet: after a stop, others may wake before it."""
         late = now - self._wakes_at
-        return self._lost + late if late > NOTICED_MIN else self._lost
+        return self.noticed + late if late > NOTICED_MIN else self.noticed
