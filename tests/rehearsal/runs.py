@@ -9,6 +9,7 @@ from twinbus.rehearsal.rehearsal import DRAINING, RECOVERY_WAIT_S, WAITING, Rehe
 from twinbus.rehearsal.rehearsal_settings import Engine, RehearsalSettings
 from twinbus.rehearsal.report import RehearsalReport
 from twinbus.rehearsal.script import Script, default_script
+from twinbus.rehearsal.sends import SendRecord
 from twinbus.rehearsal.stage import Stage
 from twinbus.rehearsal.throwaway_stage import throw_away_stage
 
@@ -30,12 +31,20 @@ def rehearse(
 def rehearse_with(
     settings: RehearsalSettings, drain: Drain, script: Script, *, has_bill: bool = False
 ) -> RehearsalReport:
+    return rehearsed(settings, drain, script, has_bill=has_bill)[0]
+
+
+def rehearsed(
+    settings: RehearsalSettings, drain: Drain, script: Script, *, has_bill: bool = False
+) -> tuple[RehearsalReport, list[SendRecord]]:
+    """With what became of every single send."""
     with throw_away_stage() as stage, contextlib.closing(drain):
 
         def bill(stage: Stage) -> Bill | None:
             return bill_of(stage, None) if has_bill else None
 
-        return Rehearsal(stage, script, settings, drain, bill, lambda _: None).run()
+        rehearsal = Rehearsal(stage, script, settings, drain, bill, lambda _: None)
+        return rehearsal.run(), rehearsal.sends.records
 
 
 def check_survived(report: RehearsalReport) -> None:

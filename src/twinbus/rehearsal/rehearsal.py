@@ -86,7 +86,7 @@ class Rehearsal:
         self._entities = rehearsed_entities(stage.prefix)
         self._plan = plan_traffic(random, self._entities, settings.rate, script.duration_s, LANE_COUNT)
         self._ledger = Ledger(self._entities)
-        self._sends = SendLog()
+        self.sends = SendLog()
         self._samples: list[Sample] = []
         self._drained: Drained | None = None
         self._pair: PairedNamespaceClient | None = None
@@ -106,7 +106,7 @@ class Rehearsal:
             duration_s=self._script.duration_s,
             took_s=time.monotonic() - began,
             balance=self._ledger.balance(),
-            sends=self._sends.records,
+            sends=self.sends.records,
             played=played.played,
             chronicle=self._chronicle,
             samples=self._samples,
@@ -119,8 +119,8 @@ class Rehearsal:
             elapsed_s=self._now(),
             duration_s=self._script.duration_s,
             step=self._step,
-            paired=self._sends.availability(Sender.PAIRED),
-            unpaired=self._sends.availability(Sender.UNPAIRED),
+            paired=self.sends.availability(Sender.PAIRED),
+            unpaired=self.sends.availability(Sender.UNPAIRED),
             delivered=self._ledger.delivered_count(),
             outstanding=self._ledger.outstanding(),
             backlog=self._backlog(),
@@ -148,7 +148,7 @@ class Rehearsal:
         player = FaultPlayer(self._stage, self._script, self._chronicle.fault)
         unpaired = self._stage.primary.client(**CLIENT_OPTIONS)
         senders = [
-            TrafficSender(who, client, self._plan, self._ledger, self._settings, self._sends)
+            TrafficSender(who, client, self._plan, self._ledger, self._settings, self.sends)
             for who, client in ((Sender.PAIRED, pair), (Sender.UNPAIRED, unpaired))
         ]
         playing: list[FaultPlayer | TrafficSender] = [player, *senders]
