@@ -20,12 +20,14 @@ changes were made is not known, and the next load shows it. What keeps this righ
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from random import Random
 from typing import NamedTuple, Protocol, TypeVar
 
+from twinbus.broker.consumer import SessionLock
+from twinbus.broker.fragment.moved_locks import MovedLocks
 from twinbus.broker.held_contents import HeldContents
 from twinbus.broker.store_port import ALWAYS_HELD, StoreLease, StorePort
 from twinbus.broker.telling import tell
@@ -65,7 +67,9 @@ class ServedFragment(Protocol):
     @property
     def what_to_remember(self) -> MemoryWanted: ...
 
-    def load(self, memory: FragmentMemory | None, now: Millis) -> None: ...
+    def load(self, memory: FragmentMemory | None, now: Millis, moved: MovedLocks | None = None) -> None: ...
+
+    def move_out(self, travels: Callable[[SessionLock], bool]) -> MovedLocks: ...
 
     def stop(self) -> None: ...
 
@@ -121,6 +125,8 @@ class MessageBroker:
         self._is_lease_over = False
         self._has_refused = False  # to hand something over, since the last load
         self._joint: list[_Part] | None = None
+        self._moved_in: dict[FragmentKey, MovedLocks] = {}
+        self._has_moved_out = False  # so its fragments have nothing to lose
         self.fault = ""  # why the store was lost last
 
     def start(self) -> None:
@@ -163,8 +169,26 @@ class MessageBroker:
         self.fault = f"messaging store {self.index} moves to another node"
 
     @property
+    def has_open_work(self) -> bool:
+        """Whether somebody is in the middle of something that takes several commits, or is not decided yet."""
+        return len(self.transaction_deadlines) > 0 or len(self.long_work) > 0
+
+    @property
     def is_at_rest(self) -> bool:
         return not self._waiting
+
+    def move_out(self, travels: Callable[[SessionLock], bool]) -> dict[FragmentKey, MovedLocks]:
+        """Of a broker that is retired and at rest: forget everything, and return the locks for the next owner, who gets them by
+        `expect`. `travels`: whether whoever holds a message session can go on there."""
+        assert not self.is_available
+        assert self.is_at_rest
+        self._has_moved_out = True
+        moved = {fragment.key: fragment.move_out(travels) for fragment in self._fragments.values()}
+        return {key: locks for key, locks in moved.items() if locks.messages or locks.sessions}
+
+    def expect(self, moved: Mapping[FragmentKey, MovedLocks]) -> None:
+        """The next load finds these locked: the owner before gave them, and nobody has owned the store since."""
+        self._moved_in = dict(moved)
 
     # For fragments and entities
 
@@ -295,7 +319,8 @@ class MessageBroker:
         self.fault = reason
         waiting, self._waiting = self._waiting, {}
         self._ticks.clear()
-        for fragment in self._fragments.values():
+        self._moved_in.clear()
+        for fragment in self._fragments.values() if not self._has_moved_out else ():
             tell(fragment.drop)
         self._fail(waiting.values(), self._unknown())
 
@@ -341,7 +366,7 @@ class MessageBroker:
         if self.is_available or self._waiting:
             self._lose(f"messaging store {self.index} was opened again")
         self._epoch += 1
-        self._is_silent = self._is_lease_over = self._has_refused = False
+        self._is_silent = self._is_lease_over = self._has_refused = self._has_moved_out = False
         self._read(list(self._fragments.values()), self._epoch)
 
     def _read(self, fragments: Sequence[ServedFragment], epoch: int) -> None:
@@ -371,7 +396,8 @@ class MessageBroker:
             self.commit(missing, None, None)
         now = self._clock.now()
         for fragment, memory in loaded:
-            tell(fragment.load, memory, now)
+            tell(fragment.load, memory, now, self._moved_in.pop(fragment.key, None))
+        self._moved_in.clear()
 
 
 def _effect_of_all(parts: Sequence[_Part], now: Millis) -> None:

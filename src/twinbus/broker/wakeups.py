@@ -83,6 +83,9 @@ class LongWork:
         self._clock = clock
         self._waiting: deque[LongSteps] = deque()
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def add(self, steps: LongSteps) -> None:
         """Begin in a later turn."""
         # It is at its first `yield` then, and takes the time.

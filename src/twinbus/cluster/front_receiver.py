@@ -42,8 +42,12 @@ class Share(Protocol):
 
 
 class FrontReceiver:
-    def __init__(self, receiver: Consumer) -> None:
+    """`may_return`: whether a part that is lost is expected back in a moment."""
+
+    def __init__(self, receiver: Consumer, may_return: Callable[[], bool] = lambda: False) -> None:
         self.receiver = receiver
+        self.hold_number = receiver.session.number if isinstance(receiver.session, Hold) else 0
+        self._may_return = may_return
         self.shares: list[Share] = []
         self._leaving: list[Share] = []  # at nodes that have nothing of the queue any more
         self.is_over = False
@@ -65,7 +69,7 @@ class FrontReceiver:
                 share.attach(now)
             except MessagingError as error:
                 refusal = error
-        if not any(share.is_attached for share in self.shares):
+        if not any(share.is_attached for share in self.shares) and not self._may_return():
             self.is_over = True
             raise refusal or FragmentUnavailable("No node that has messages of this can be reached. Try again later.")
         self.pump(now)
@@ -79,6 +83,13 @@ class FrontReceiver:
                 except MessagingError:
                     continue
         self._plan(now)
+
+    def follow_hold(self, hold: Hold, share_at: Callable[[int], Share], now: Millis) -> None:
+        """The message session may be held elsewhere than before, or anew at the same node."""
+        if self.hold_number != hold.number:
+            self.hold_number = hold.number
+            self.follow([], share_at, now)
+        self.follow([hold.node], share_at, now)
 
     def follow(self, nodes: Sequence[int], share_at: Callable[[int], Share], now: Millis) -> None:
         """Have a share at each of these nodes, and at no other. What the others have not used is free again."""
@@ -168,14 +179,23 @@ class FrontReceiver:
         share.is_attached = share.is_ready = share.is_recalled = share.is_used = False
         unused, share.outstanding = share.outstanding, 0
         self.receiver.credit += unused
-        is_for_good = not isinstance(error, FragmentUnavailable) or len(self.shares) == 1
-        if is_for_good or not any(each.is_attached for each in self.shares):
-            self.close(now)
-            tell(self.receiver.session_lost, error)
+        is_for_good = not isinstance(error, FragmentUnavailable)
+        is_left_alone = len(self.shares) == 1 or not any(each.is_attached for each in self.shares)
+        if is_for_good or (is_left_alone and not self._may_return()):
+            self.end(error, now)
         elif self._is_draining:
             tell(self.receiver.credit_returned)
         else:
             self._plan(now)
+
+    def end(self, error: MessagingError, now: Millis) -> None:
+        """There is nothing to receive from any more."""
+        self.close(now)
+        tell(self.receiver.session_lost, error)
+
+    @property
+    def is_cut_off(self) -> bool:
+        return not self.is_over and not any(share.is_attached for share in self.shares)
 
     def _plan(self, now: Millis) -> None:
         # Giving can make a part say at once that it has more.
@@ -192,7 +212,7 @@ class FrontReceiver:
             self._is_planning = False
 
     def _share_out(self, now: Millis) -> None:
-        turn = self._turn % len(self.shares)
+        turn = self._turn % max(1, len(self.shares))
         shares = [share for share in self.shares[turn:] + self.shares[:turn] if share.is_attached]
         credit = max(0, self.receiver.credit)
         self._now = now
@@ -226,7 +246,8 @@ class LocalShare:
         self.is_ready = self.is_attached = self.is_recalled = self.is_used = False
         self.credit = 0
         self.mode: ReceiveMode = front.receiver.mode
-        self.session: SessionLock | None = None
+        hold = front.receiver.session
+        self.session: SessionLock | None = hold.own if isinstance(hold, Hold) else None
         self._front = front
         self._queue = queue
         self._left_overs = left_overs

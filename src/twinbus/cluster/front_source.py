@@ -6,6 +6,7 @@ broken is a store that is lost.
 """
 
 from collections.abc import Callable, MutableSet, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from twinbus.broker.commands import Command
@@ -15,6 +16,7 @@ from twinbus.broker.entity.session_desk import NO_WAITER
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import fragment_of_tokens, places_by_fragment
+from twinbus.broker.fragment.locks import TOKEN_SIZE
 from twinbus.broker.fragment.settlement import lock_lost
 from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import Reply, SettleReply, Waiter
@@ -96,16 +98,14 @@ class FrontSource:
     def attach(self, receiver: Consumer, now: Millis) -> None:
         self.settings.last_used_at = now
         self.local.check_receiver(receiver)
-        if receiver.session is not None and not isinstance(receiver.session, Hold):
-            self.local.attach(receiver, now)
-            return
-        front = FrontReceiver(receiver)
+        front = FrontReceiver(receiver, lambda: self.ownership.is_any_moving)
         if isinstance(receiver.session, Hold):
             if not receiver.session.is_held:
                 raise SessionLockLost("The message session is not held any more. Accept it again.")
-            front.shares = [DistantShare(front, self.peers[receiver.session.node], self.key)]
+            if not self.ownership.is_moving(receiver.session.fragment_index):
+                front.shares = [self._share_at(front, receiver.session.node)]
         else:
-            front.shares = [self._share_at(node, front) for node in self.ownership.nodes]
+            front.shares = [self._share_at(front, node) for node in self.ownership.nodes]
         self._receivers[receiver] = front
         self._received_from.add(self)
         try:
@@ -114,7 +114,7 @@ class FrontSource:
             del self._receivers[receiver]
             raise
 
-    def _share_at(self, node: int, front: FrontReceiver) -> LocalShare | DistantShare:
+    def _share_at(self, front: FrontReceiver, node: int) -> LocalShare | DistantShare:
         if node == self.peers.node:
             return LocalShare(front, self.local, self._part.left_overs(self.local), node)
         return DistantShare(front, self.peers[node], self.key)
@@ -122,33 +122,61 @@ class FrontSource:
     def follow_owners(self, now: Millis) -> None:
         """Fragments may have other nodes than before: receivers have a part at each node that has some, and at no other."""
         nodes = self.ownership.nodes
+        for front in [front for front in self._receivers.values() if not front.is_over]:
+            share_at, session = partial(self._share_at, front), front.receiver.session
+            # A message session is lost, or moves, with its fragment: its node says so.
+            if not isinstance(session, Hold):
+                if nodes != self._nodes_seen:
+                    front.follow(nodes, share_at, now)
+            elif session.is_held and not self.ownership.is_moving(session.fragment_index):
+                front.follow_hold(session, share_at, now)
         if nodes == self._nodes_seen:
             return
         self._nodes_seen = nodes
-        for front in list(self._receivers.values()):
-            # A message session is lost, or moves, with its fragment: its node says so.
-            if front.receiver.session is None and not front.is_over:
-                front.follow(nodes, lambda node, front=front: self._share_at(node, front), now)  # type: ignore[misc]
         for waiter in list(self._waiters):
             waiter.follow(nodes, now)
 
+    def move_over(self, store: int, now: Millis, *, is_served: bool) -> None:
+        """A store does not move any more. Message sessions that have not moved with it are lost, and so is whoever has no part left."""
+        self.follow_owners(now)
+        lost: set[SessionLock] = set()
+        for hold in [hold for hold in self._holds.values() if hold.is_held]:
+            is_meant = self.local.fragments[hold.fragment_index].broker.index == store
+            if is_meant and not (is_served and self._is_at_its_node(hold)):
+                self._give_back(hold, now)
+                hold.is_held = False
+                lost.add(hold)
+        for front in list(self._receivers.values()):
+            if front.receiver.session in lost:
+                front.end(SessionLockLost("The message session is not held any more. Accept it again."), now)
+            elif front.is_cut_off and not self.ownership.is_any_moving:
+                front.end(
+                    FragmentUnavailable("No node that has messages of this can be reached. Try again later."), now
+                )
+
+    def _is_at_its_node(self, hold: Hold) -> bool:
+        return hold.node == self.ownership.of[hold.fragment_index] and (
+            hold.own is not None or hold.node != self.peers.node
+        )
+
     def detach(self, receiver: Consumer, now: Millis) -> None:
         self.settings.last_used_at = now
+        session = receiver.session
+        if isinstance(session, Hold) and session.is_held:
+            index = session.fragment_index
+            if self.ownership.waits([index], lambda later: self.detach(receiver, later)):
+                return
         front = self._receivers.pop(receiver, None)
         if front is not None:
             front.close(now)
-        elif isinstance(receiver.session, Hold):
-            self.release_session(receiver.session, now)
-        elif receiver.session is not None:
-            self.local.detach(receiver, now)
+        if isinstance(session, Hold):
+            self.release_session(session, now)
 
     def pump(self, now: Millis, receiver: Consumer | None = None) -> None:
         fronts = list(self._receivers.values()) if receiver is None else [self._receivers.get(receiver)]
         for front in fronts:
             if front is not None:
                 front.pump(now)
-        if receiver is None or (receiver not in self._receivers and receiver.session is not None):
-            self.local.pump(now, receiver)
 
     def recall(self, receiver: Consumer, now: Millis) -> None:
         front = self._receivers.get(receiver)
@@ -185,7 +213,14 @@ class FrontSource:
         session: SessionLock | None = None,
     ) -> None:
         by_node: dict[int, list[int]] = {}
-        for index, places in places_by_fragment(tokens).items():
+        by_fragment = places_by_fragment(tokens)
+        if self.ownership.waits(
+            by_fragment,
+            lambda later: self.settle_each(tokens, outcome, later, reply, session),
+            TOKEN_SIZE * len(tokens),
+        ):
+            return
+        for index, places in by_fragment.items():
             if not 0 <= index < len(self.ownership.of):
                 for place in places:
                     reply.failed(place, lock_lost(self.local.fragments[0], session, now), now)
@@ -208,10 +243,14 @@ class FrontSource:
         session: SessionLock | None = None,
     ) -> None:
         try:
-            node = self.ownership.of[fragment_of_tokens(self.local.fragments, tokens).index]
+            index = fragment_of_tokens(self.local.fragments, tokens).index
         except MessagingError as error:
             reply(error)
             return
+        size = TOKEN_SIZE * len(tokens)
+        if self.ownership.waits([index], lambda later: self.settle(tokens, outcome, later, reply, session), size):
+            return
+        node = self.ownership.of[index]
         if node == self.peers.node:
             self.local.settle(tokens, outcome, now, reply, _own(session))
         else:
@@ -224,7 +263,11 @@ class FrontSource:
             self.local.renew(tokens, now, reply)
             return
         by_node: dict[int, list[int]] = {}
-        for index, places in places_by_fragment(tokens).items():
+        by_fragment = places_by_fragment(tokens)
+        size = TOKEN_SIZE * len(tokens)
+        if self.ownership.waits(by_fragment, lambda later: self.renew(tokens, later, reply), size):
+            return
+        for index, places in by_fragment.items():
             known = index if 0 <= index < len(self.ownership.of) else 0
             by_node.setdefault(self.ownership.of[known], []).extend(places)
 
@@ -260,8 +303,11 @@ class FrontSource:
 
     # Message sessions
 
+    def _index_of(self, session_id: str) -> int:
+        return candidates(session_id, len(self.ownership.of), 0)[0]
+
     def _node_of(self, session_id: str) -> int:
-        return self.ownership.of[candidates(session_id, len(self.ownership.of), 0)[0]]
+        return self.ownership.of[self._index_of(session_id)]
 
     def accept_session(
         self, request: SessionRequest, deadline: Millis, now: Millis, reply: Reply[SessionLock]
@@ -275,25 +321,48 @@ class FrontSource:
         except MessagingError as error:
             reply(error)
             return NO_WAITER
-        nodes = self.ownership.nodes if request.session_id is None else [self._node_of(request.session_id)]
         waiting = _SessionWaiter(self, request, deadline, reply)
-        waiting.ask(nodes, now)
-        if not waiting.is_over and request.session_id is None:
-            self._waiters.add(waiting)
+        self._ask_for_session(waiting, request.session_id, now)
         return waiting
 
-    def accepted(self, lock: SessionLock) -> None:
-        if isinstance(lock, Hold):
-            self._holds = {name: hold for name, hold in self._holds.items() if hold.is_held}
-            self._holds[session_key(lock.session_id)] = lock
+    def _ask_for_session(self, waiting: "_SessionWaiter", session_id: str | None, now: Millis) -> None:
+        def later(now: Millis) -> None:
+            if not waiting.is_over:
+                self._ask_for_session(waiting, session_id, now)
+
+        if session_id is not None:
+            if not self.ownership.waits([self._index_of(session_id)], later):
+                waiting.ask([self._node_of(session_id)], now)
+        elif not self.ownership.waits_for_any(later):
+            waiting.ask(self.ownership.nodes, now)
+            if not waiting.is_over:
+                self._waiters.add(waiting)
+
+    def accepted(self, lock: SessionLock) -> Hold:
+        hold = lock if isinstance(lock, Hold) else self.peers.own_hold(lock)
+        self._holds = {name: known for name, known in self._holds.items() if known.is_held}
+        self._holds[session_key(hold.session_id)] = hold
+        return hold
 
     def release_session(self, lock: SessionLock, now: Millis) -> None:
-        if isinstance(lock, Hold):
-            self.peers[lock.node].release(lock)
-        else:
+        if not isinstance(lock, Hold):
             self.local.release_session(lock, now)
+        elif lock.is_held and not self.ownership.waits(
+            [lock.fragment_index], lambda later: self.release_session(lock, later)
+        ):
+            self._give_back(lock, now)
+
+    def _give_back(self, hold: Hold, now: Millis) -> None:
+        if hold.own is not None:
+            self.local.release_session(hold.own, now)
+        elif hold.node != self.peers.node:
+            self.peers[hold.node].release(hold)
 
     def renew_session(self, session_id: str, now: Millis, reply: Reply[Millis]) -> None:
+        if self.requires_session and self.ownership.waits(
+            [self._index_of(session_id)], lambda later: self.renew_session(session_id, later, reply)
+        ):
+            return
         if not self.requires_session or self._node_of(session_id) == self.peers.node:
             self.local.renew_session(session_id, now, reply)
             return
@@ -310,16 +379,17 @@ class FrontSource:
         """If a receiver of this node holds it; whether one of another node does is asked where its fragment is."""
         if not self.requires_session:
             return None
-        if self._node_of(session_id) == self.peers.node:
-            return self.local.session_lock(session_id, now)
         hold = self._holds.get(session_key(session_id))
-        return hold if hold is not None and hold.is_held and hold.locked_until > now else None
+        if hold is not None and hold.is_held and hold.locked_until > now:
+            return hold
+        return self.local.session_lock(session_id, now) if self._node_of(session_id) == self.peers.node else None
 
     # Everything else
 
     def ask(self, command: Command[T], now: Millis, reply: Reply[T]) -> None:
         self.settings.last_used_at = now
-        run_command(self, command, now, reply)
+        if not self.ownership.waits_for_any(lambda later: self.ask(command, later, reply)):
+            run_command(self, command, now, reply)
 
     def ask_node(self, node: int, command: Command[Any], now: Millis, reply: Callable[[Any], None]) -> None:
         if node == self.peers.node:
@@ -329,7 +399,7 @@ class FrontSource:
 
 
 def _own(session: SessionLock | None) -> SessionLock | None:
-    return None if isinstance(session, Hold) else session
+    return session.own if isinstance(session, Hold) else session
 
 
 class _SettleSome:
@@ -433,5 +503,4 @@ class _SessionWaiter:
             self._source.release_session(result, result.locked_at)
             return
         self.cancel()
-        self._source.accepted(result)
-        tell(self._reply, result)
+        tell(self._reply, self._source.accepted(result))

@@ -63,10 +63,43 @@ class FrontWay:
         for index, places in self.local.placement.places(messages, now, reply).items():
             if index is None:
                 free = places
-            else:
+            elif not self._waits_for(index, messages, places, origins, reply):
                 by_node.setdefault(self.ownership.of[index], []).extend(places)
         for node, places in by_node.items():
             _Run(self, messages, sorted(places), origins, [node], reply).attempt(now)
+        self._send_free(messages, free, origins, reply, now)
+
+    def _waits_for(
+        self,
+        index: int,
+        messages: Sequence[Message],
+        places: list[int],
+        origins: Sequence[int] | None,
+        reply: SendReply,
+    ) -> bool:
+        """Whether a fragment moves, and what goes there waits for that."""
+        if not self.ownership.is_any_moving:
+            return False
+
+        def send(now: Millis) -> None:
+            if not self._waits_for(index, messages, places, origins, reply):
+                _Run(self, messages, places, origins, [self.ownership.of[index]], reply).attempt(now)
+
+        return self.ownership.waits([index], send, sum([len(messages[place].content) for place in places]))
+
+    def _send_free(
+        self,
+        messages: Sequence[Message],
+        free: Sequence[int],
+        origins: Sequence[int] | None,
+        reply: SendReply,
+        now: Millis,
+    ) -> None:
+        """Those without a key. They wait if all fragments move."""
+        if free and self.ownership.is_any_moving and not self._in_turns():
+            size = sum([len(messages[place].content) for place in free])
+            if self.ownership.waits([0], lambda later: self._send_free(messages, free, origins, reply, later), size):
+                return
         start = 0
         while start < len(free):
             if not self._turn_left or not self._turn_under_way:
@@ -75,7 +108,8 @@ class FrontWay:
             start += len(places)
             self._turn_left -= len(places)
             self._turn_under_way += len(places)
-            _Run(self, messages, places, origins, self._in_turns(), reply, self._turn).attempt(now)
+            nodes = self._in_turns() or self.ownership.nodes
+            _Run(self, messages, list(places), origins, nodes, reply, self._turn).attempt(now)
 
     def send_batch(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
         self.settings.last_used_at = now
@@ -86,10 +120,15 @@ class FrontWay:
             return
         if place is None:
             self._next_turn()
+        nodes = self._in_turns()
+        if (place is not None or not nodes) and self.ownership.is_any_moving:
+            size = sum([len(message.content) for message in messages])
+            if self.ownership.waits([place or 0], lambda later: self.send_batch(messages, later, reply), size):
+                return
         if place is not None:
             self._send_pinned(messages, self.ownership.of[place], reply, now)
         else:
-            self._send_together(messages, self._in_turns(), None, reply, now)
+            self._send_together(messages, nodes or self.ownership.nodes, None, reply, now)
 
     def _send_pinned(self, messages: Sequence[Message], node: int, reply: Reply[list[int]], now: Millis) -> None:
         if node == self.peers.node:
@@ -127,9 +166,15 @@ class FrontWay:
         self._turn_under_way = 0
 
     def _in_turns(self) -> list[int]:
-        """The nodes in the order of their fragments, from the one whose turn it is: each has as many turns as fragments."""
+        """The nodes in the order of their fragments, from the one whose turn it is: each has as many turns as fragments. Fragments
+        that move have none."""
         of = self.ownership.of
         start = self._turn % len(of)
+        if self.ownership.is_any_moving:
+            staying = [index for index in range(len(of)) if not self.ownership.is_moving(index)]
+            return [
+                *dict.fromkeys([of[index] for index in staying if index >= start] + [of[index] for index in staying])
+            ]
         return [*dict.fromkeys(of[start:] + of[:start])]
 
     def answered(self, turn: int | None, count: int) -> None:
@@ -263,6 +308,8 @@ class FrontTarget(FrontWay):
     def cancel_scheduled(self, numbers: Sequence[int], now: Millis, reply: Reply[None]) -> None:
         self.settings.last_used_at = now
         index, of = (numbers[0] >> SEQUENCE_BITS if numbers else 0), self.ownership.of
+        if self.ownership.waits([index], lambda later: self.cancel_scheduled(numbers, later, reply)):
+            return
         node = of[index] if 0 <= index < len(of) else of[0]
         if node == self.peers.node:
             self.local.cancel_scheduled(numbers, now, reply)

@@ -24,6 +24,7 @@ from twinbus.broker.target import Target, WayIn
 from twinbus.broker.telling import tell
 from twinbus.broker.transaction import OwnTransaction
 from twinbus.clock import Millis
+from twinbus.cluster.moves import Call
 from twinbus.cluster.ownership import Owners
 from twinbus.cluster.part import PartServer
 from twinbus.cluster.peers import Hold, Peer, Peers
@@ -125,7 +126,7 @@ class FrontTransaction:
             local, own_home = self._part.queue(queue.key), self._own_home(home)
             index = tokens[0][0] if tokens and tokens[0] else 0
             fragment = local.fragments[index] if index < len(local.fragments) else local.fragments[0]
-            own_session = None if isinstance(session, Hold) else session
+            own_session = session.own if isinstance(session, Hold) else session
             return _Operation(
                 "settle",
                 lambda peer: (queue.key, list(tokens), outcome, peer.hold_number(session)),
@@ -224,6 +225,8 @@ class FrontTransaction:
             if self._fault is not None:
                 raise self._fault
             operation = find()
+            if self._waits(operation, lambda later: self._place_and_do(find, later, reply)):
+                return
             place = self._place_of(operation)
         except MessagingError as error:
             self._unanswered -= 1
@@ -234,6 +237,12 @@ class FrontTransaction:
             self._do(place, operation, now, reply)
         else:
             self._move(place, operation, now, reply)
+
+    def _waits(self, operation: _Operation, call: Call) -> bool:
+        """A transaction that has a place goes on there, though its store moves: it has a moment to end."""
+        moves = self._owners.moves
+        is_new = self._place is None and operation.store in moves.stores
+        return is_new and operation.store is not None and moves.wait(operation.store, call, operation.size_bytes)
 
     def _do(self, place: _Place, operation: _Operation, now: Millis, reply: AnyReply) -> None:
         def answered(result: Any) -> None:

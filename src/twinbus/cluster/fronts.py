@@ -4,7 +4,7 @@ An entity all of whose fragments are at this node is itself: it costs nothing th
 asked of it goes to the nodes that have the fragments concerned, this one included.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from weakref import WeakSet
 
 from twinbus.broker.entity.entities import Entities
@@ -13,11 +13,13 @@ from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.replies import Holdings, QueueCounts, Reply
+from twinbus.broker.telling import tell
 from twinbus.clock import Clock, Millis
 from twinbus.cluster.front_source import FrontSource
 from twinbus.cluster.front_target import FrontQueue, FrontTopic
 from twinbus.cluster.front_transaction import FrontTransaction
 from twinbus.cluster.line import Topics
+from twinbus.cluster.mover import Mover
 from twinbus.cluster.ownership import Owners, Ownership
 from twinbus.cluster.part import PartServer
 from twinbus.cluster.peers import Peers
@@ -64,6 +66,7 @@ class Fronts:
         self.part = PartServer(entities, clock, topics)
         self.peers = Peers(node, node_count, clock, topics)
         self.peers.when_opened.append(self._look_again)
+        self.mover = Mover(self._owners.moves, self.part, self.peers, clock, topics)
         self._fronts: dict[int, FrontQueue | FrontTopic | FrontSubscription] = {}  # by id of the entity
         self._sources: WeakSet[FrontSource] = WeakSet()
         self._received_from: WeakSet[FrontSource] = WeakSet()
@@ -116,6 +119,17 @@ class Fronts:
         for source in list(self._sources):
             source.follow_owners(now)
         self._look_again(now)
+
+    def end_moves(self, epochs: Callable[[int], int], now: Millis) -> bool:
+        """Of stores that somebody serves by now, or that have taken too long: what waited is asked. Whether there are any."""
+        ended = self._owners.moves.ended(epochs, now)
+        for store, is_served in ended.items():
+            waiting = self._owners.moves.take(store)
+            for source in list(self._sources):
+                source.move_over(store, now, is_served=is_served)
+            for call in waiting:
+                tell(call, now)
+        return bool(ended)
 
     # Counting
 

@@ -1,16 +1,18 @@
 """Which node serves which fragments of an entity: nodes share the stores out, and a fragment goes with its store."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from twinbus.broker.fragment.fragment import Fragment
+from twinbus.cluster.moves import Call, Moves
 
 
 class Owners:
-    """The node of each store. `version` counts the changes."""
+    """The node of each store. `version` counts the changes; `moves`: the stores that are about to have another one."""
 
     def __init__(self, of: Sequence[int]) -> None:
         self.of = list(of)
         self.version = 0
+        self.moves = Moves()
 
     def change(self, of: Sequence[int]) -> bool:
         """Whether that is a change."""
@@ -49,3 +51,24 @@ class Ownership:
         if self._version != self._owners.version:
             self._follow()
         return self._nodes
+
+    # While stores move
+
+    @property
+    def is_any_moving(self) -> bool:
+        return bool(self._owners.moves.stores) and self._owners.moves.first_of(self._stores) is not None
+
+    def is_moving(self, index: int) -> bool:
+        return self._stores[index] in self._owners.moves.stores
+
+    def waits(self, indexes: Iterable[int], call: Call, size_bytes: int = 0) -> bool:
+        """Whether one of these fragments moves, and the call waits for it; then it is called when that is over."""
+        moves = self._owners.moves
+        if not moves.stores:
+            return False
+        stores = self._stores
+        moving = moves.first_of(stores[index] for index in indexes if 0 <= index < len(stores))
+        return moving is not None and moves.wait(moving, call, size_bytes)
+
+    def waits_for_any(self, call: Call) -> bool:
+        return self.waits(range(len(self._stores)), call)

@@ -8,7 +8,7 @@ What a node holds here ends with its line, as what a client holds ends with its 
 released, transactions rolled back. Locks on messages live on.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from functools import partial
 from itertools import count
 from typing import Any, TypeAlias
@@ -30,6 +30,7 @@ from twinbus.cluster import values
 from twinbus.cluster.columns import ColumnReader, read_messages, unpack
 from twinbus.cluster.error_values import encode_error
 from twinbus.cluster.line import Answer, Line, Topics
+from twinbus.cluster.moved_frames import Holder
 from twinbus.cluster.talk import (
     COUNTED,
     DELIVERED_BYTES_MAX,
@@ -373,8 +374,7 @@ class PartServer:
             if isinstance(result, MessagingError):
                 answer(result)
                 return
-            hold = next(visitor.last_hold)
-            visitor.holds[hold] = (queue, result)
+            hold = self.give_hold(line, queue, result)
             lock = result
             answer(
                 values.encode(
@@ -414,6 +414,28 @@ class PartServer:
             raise SessionLockLost(
                 f"The message session '{session_id}' is held by a receiver of another connection. Accept it here first."
             )
+
+    def holders(self, nodes: Set[int]) -> dict[SessionLock, Holder]:
+        """Of all message sessions that receivers of these nodes hold here."""
+        return {
+            lock: Holder(line.peer.node, number)
+            for line, visitor in self._visitors.items()
+            if line.peer is not None and line.peer.node in nodes
+            for number, (_, lock) in visitor.holds.items()
+        }
+
+    def forget_holds(self, locks: Set[SessionLock]) -> None:
+        """These are held at another node from now on."""
+        for visitor in self._visitors.values():
+            for number in [number for number, (_, lock) in visitor.holds.items() if lock in locks]:
+                del visitor.holds[number]
+
+    def give_hold(self, line: Line, queue: MessageQueue, lock: SessionLock) -> int:
+        """A receiver at that node holds a session that has moved here. Returns the number of its hold."""
+        visitor = self._visitor(line)
+        number = next(visitor.last_hold)
+        visitor.holds[number] = (queue, lock)
+        return number
 
     # Everything else
 

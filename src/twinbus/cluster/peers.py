@@ -3,9 +3,10 @@
 A line that breaks takes with it what was held over it: receivers learn that their part is lost, holds on message sessions are over.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from itertools import count
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from twinbus.broker.consumer import SessionLock, TakenMessage
 from twinbus.broker.outcomes import RELEASE, Outcome
@@ -16,6 +17,7 @@ from twinbus.cluster import values
 from twinbus.cluster.columns import ColumnWriter, unpack, write_messages
 from twinbus.cluster.error_values import decode_error
 from twinbus.cluster.line import Line, Topics
+from twinbus.cluster.moved_frames import Holder
 from twinbus.cluster.talk import (
     COUNTED,
     DEMAND,
@@ -33,14 +35,51 @@ from twinbus.model.message import Message
 
 
 class Hold(SessionLock):
-    """The copy of a hold on a message session at another node. It follows what that node says."""
+    """A hold on a message session, as fronts give it to gateways: the same wherever its store moves to.
 
-    __slots__ = ("node", "number")
+    `own`: the lock itself, if its fragment is at this node. Otherwise this is a copy, which follows what the other node says.
+    """
 
-    def __init__(self, node: int, number: int, *facts: Any) -> None:
-        super().__init__(*facts)
+    __slots__ = ("__weakref__", "_is_held", "_locked_until", "node", "number", "own")
+
+    def __init__(
+        self,
+        node: int,
+        number: int,
+        session_id: str,
+        fragment_index: int,
+        locked_at: Millis,
+        locked_until: Millis,
+        token: bytes | None,
+        own: SessionLock | None = None,
+    ) -> None:
+        self.own = own
         self.node = node
         self.number = number
+        super().__init__(session_id, fragment_index, locked_at, locked_until, token)
+
+    @property
+    def is_held(self) -> bool:
+        return self._is_held and (self.own is None or self.own.is_held)
+
+    @is_held.setter
+    def is_held(self, is_held: bool) -> None:
+        self._is_held = is_held
+
+    @property
+    def locked_until(self) -> Millis:
+        return self._locked_until if self.own is None else self.own.locked_until
+
+    @locked_until.setter
+    def locked_until(self, until: Millis) -> None:
+        self._locked_until = until
+
+    def travel(self) -> None:
+        """Its store leaves this node; where it is served next is not known yet."""
+        self._locked_until, self.own = self.locked_until, None
+
+    def move(self, node: int, number: int, own: SessionLock | None) -> None:
+        self.node, self.number, self.own = node, number, own
 
 
 class RemoteShare(Protocol):
@@ -142,6 +181,14 @@ class Peer:
         if self.line is not None:
             self.line.tell(topic, payload)
 
+    # Moves
+
+    def ask_hold(self, payload: bytes, reply: Reply[bytes]) -> None:
+        self._ask(Topic.HOLD, payload, reply)
+
+    def tell_moved_locks(self, payload: bytes) -> None:
+        self._tell(Topic.MOVED_LOCKS, payload)
+
     # Sending
 
     def send_each(
@@ -174,8 +221,7 @@ class Peer:
     def attach(self, share: RemoteShare, mode: object, session: SessionLock | None) -> int:
         number = next(self._last)
         self.shares[number] = share
-        hold = session.number if isinstance(session, Hold) else None
-        self._tell(Topic.RECEIVER, values.encode((number, share.key, mode, hold)))
+        self._tell(Topic.RECEIVER, values.encode((number, share.key, mode, self.hold_number(session))))
         return number
 
     def demand(self, number: int, demand: int) -> None:
@@ -244,9 +290,10 @@ class Peer:
             self._tell(Topic.RELEASE, COUNTED.pack(hold.number))
 
     def forget(self, hold: Hold) -> None:
-        """Whoever held it has closed the receiver or lost it, which is known there."""
-        hold.is_held = False
-        self.holds.pop(hold.number, None)
+        """Whoever held it has closed the receiver or lost it, which is known there. One that has moved on is not meant."""
+        if hold.node == self.node:
+            hold.is_held = False
+            self.holds.pop(hold.number, None)
 
     # Transactions
 
@@ -329,6 +376,8 @@ class Peers:
     def __init__(self, node: int, node_count: int, clock: Clock, topics: Topics) -> None:
         self.node = node
         self._peers = {other: Peer(other, clock) for other in range(node_count) if other != node}
+        self._own_holds: WeakValueDictionary[int, Hold] = WeakValueDictionary()
+        self._last_own = count(1)
         self.when_opened: list[Callable[[Millis], None]] = []
         topics.tells |= {
             Topic.PLACED: lambda line, payload, now: self._of(line).progress(payload),
@@ -346,6 +395,38 @@ class Peers:
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(self._peers.values())
+
+    # Message sessions of this node, and those that move
+
+    def own_hold(self, lock: SessionLock) -> Hold:
+        """A receiver of this node holds a session of this node."""
+        number = next(self._last_own)
+        facts = (lock.session_id, lock.fragment_index, lock.locked_at, lock.locked_until, lock.token)
+        hold = self._own_holds[number] = Hold(self.node, number, *facts, own=lock)
+        return hold
+
+    def own_holders(self) -> dict[SessionLock, Holder]:
+        holds = list(self._own_holds.values())
+        return {hold.own: Holder(self.node, hold.number) for hold in holds if hold.own is not None}
+
+    def let_travel(self, locks: Set[SessionLock]) -> None:
+        """These leave this node, and their receivers are not told."""
+        for hold in list(self._own_holds.values()):
+            if hold.own in locks:
+                hold.travel()
+
+    def hold_moved(self, former: int, number: int, node: int, new_number: int, own: SessionLock | None) -> None:
+        """A hold of this node is at another node than before; `own` if that is this one."""
+        holds = self._own_holds if former == self.node else self._peers[former].holds
+        hold = holds.pop(number, None)
+        if own is not None:
+            new_number = next(self._last_own)
+        if hold is not None:
+            hold.move(node, new_number, own)
+            if own is not None:
+                self._own_holds[new_number] = hold
+            else:
+                self._peers[node].holds[new_number] = hold
 
     def _of(self, line: Line) -> Peer:
         assert line.peer is not None

@@ -59,6 +59,9 @@ class Topic(IntEnum):
     COUNT = 20
     TRANSACT = 21
     HOLD_OVER = 22
+    HOLD = 23
+    MOVED_LOCKS = 24
+    HOLD_MOVED = 25
 
 
 class SendFrame(NamedTuple):
@@ -165,4 +168,6 @@ def decode_deliver(payload: bytes) -> tuple[int, list[TakenMessage]]:
 DEMAND = Struct("<QI")
 RECALL = Struct("<Q?")
 COUNTED = Struct("<Q")
+HOLD = Struct("<Iq")
+HOLD_MOVED = Struct("<HQQ")
 QUEUE = Struct("<qI")

@@ -5,11 +5,12 @@ that node and then carry what the lines have, so that a test need not know of th
 have them. What only the entity of a single node has raises `OfOneNode`.
 """
 
+import json
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from twinbus.broker.entity.entities import Entities
 from twinbus.broker.entity.message_queue import MessageQueue
@@ -17,7 +18,7 @@ from twinbus.broker.entity.placement import Detour
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.replies import QueueCounts, Reply
-from twinbus.broker.store_port import ELSEWHERE
+from twinbus.broker.store_port import ELSEWHERE, StorePort
 from twinbus.broker.wakeups import LongWork
 from twinbus.broker.wide_lanes import WideLanes
 from twinbus.clock import Millis
@@ -25,11 +26,19 @@ from twinbus.cluster.front_target import FrontWay
 from twinbus.cluster.fronts import Fronts
 from twinbus.cluster.line import Line, Topics
 from twinbus.cluster.line_frames import Hello
-from twinbus.errors import EntityNotFound, MessagingError
+from twinbus.cluster.ownership import Owners
+from twinbus.errors import EntityNotFound, MessagingError, StoreUnavailable
+from twinbus.store.changes import Change
 from twinbus.store.messaging_store import MessagingStore
+from twinbus.store.reads import Read
 from twinbus.testing import simulation
 from twinbus.testing.simulation import SimTransaction, Simulation
 from twinbus.testing.stepped_port import SteppedPort
+
+T = TypeVar("T")
+
+OWNED = 65
+"""Topic of a line, as on several machines: a store, its owner and epoch."""
 
 
 class OfOneNode(Exception):
@@ -58,6 +67,24 @@ class _CarryingPort(SteppedPort):
         return self._carry() > 0 or has_worked
 
 
+class _SwitchedPort:
+    """Of one store at one node: the store itself while that node owns it."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.port: StorePort = ELSEWHERE
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self.port.waiting_bytes
+
+    def commit(self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /) -> None:
+        self.port.commit(changes, done)
+
+    def query(self, read: Read[T], done: Callable[[T | StoreUnavailable], None], /) -> None:
+        self.port.query(read, done)
+
+
 class Node:
     """Brokers for all stores, those of other nodes foreign; entities, and fronts over them."""
 
@@ -66,11 +93,13 @@ class Node:
         self.topics = Topics()
         long_work, wide_lanes = LongWork(simulation.later.append, simulation.clock), WideLanes()
         self.brokers = []
+        self.ports = [_SwitchedPort(index) for index in range(len(simulation.ports))]
         for index, port in enumerate(simulation.ports):
             is_own = simulation.owners[index] == number
+            self.ports[index].port = port if is_own else ELSEWHERE
             broker = MessageBroker(
                 index,
-                port if is_own else ELSEWHERE,
+                self.ports[index],
                 simulation.clock,
                 Random(simulation.seed + index + 100_000 * number),
                 long_work,
@@ -79,9 +108,99 @@ class Node:
             broker.is_foreign = not is_own
             self.brokers.append(broker)
         self.entities = Entities(self.brokers)
-        self.fronts = Fronts(
-            self.entities, number, simulation.owners, simulation.clock, self.topics, Simulation.node_count
-        )
+        self.owners = Owners(simulation.owners)
+        owners = self.owners if simulation.has_moves else simulation.owners
+        self.fronts = Fronts(self.entities, number, owners, simulation.clock, self.topics, Simulation.node_count)
+        self.epochs = dict(simulation.epochs)
+        self.fronts.mover.epoch_of = lambda store: self.epochs.get(store, 0)
+        self.topics.tells[OWNED] = lambda line, payload, now: self.heard_owner(json.loads(payload), now)
+
+    def heard_owner(self, told: Sequence[int], now: Millis) -> None:
+        store, owner, epoch = told
+        if epoch <= self.epochs.get(store, 0):
+            return
+        self.epochs[store] = epoch
+        of = list(self.owners.of)
+        of[store] = owner
+        if self.owners.change(of):
+            self.fronts.owners_changed(now)
+        self.end_moves(now)
+
+    def end_moves(self, now: Millis) -> None:
+        self.fronts.end_moves(lambda store: self.epochs.get(store, 0), now)
+
+
+class Move:
+    """A planned move of a store, step by step: each does what it can, and returns whether that was anything."""
+
+    def __init__(self, sim: "ClusterSimulation", store: int, to: int) -> None:
+        self.store, self.to = store, to
+        self.is_over = False
+        self._sim = sim
+        self._former = sim.owners[store]
+        self._is_held = False
+        node, broker = self._owner
+        self._epoch = sim.epochs.get(store, 0)
+        self._steps = [self._retire, self._move_out, self._take, self._announce]
+        if not broker.is_available or to == self._former:
+            self.is_over = True
+            return
+        self._holding = node.fronts.mover.hold(store, self._epoch, sim.now, self._held)
+
+    @property
+    def _owner(self) -> tuple[Node, MessageBroker]:
+        node = self._sim.nodes[self._former]
+        return node, node.brokers[self.store]
+
+    def _held(self) -> None:
+        self._is_held = True
+
+    def step(self) -> bool:
+        if self.is_over or not self._steps[0]():
+            return False
+        del self._steps[0]
+        self.is_over = self.is_over or not self._steps
+        return True
+
+    def _retire(self) -> bool:
+        broker = self._owner[1]
+        self.is_over = not broker.is_available  # the store was lost meanwhile
+        if self._is_held and not self.is_over:
+            broker.retire()
+        return self._is_held
+
+    def _move_out(self) -> bool:
+        node, broker = self._owner
+        if not broker.is_at_rest:
+            return False
+        node.fronts.mover.move_out(broker, self._epoch, self._holding, self.to, self._sim.now)
+        broker.is_foreign = True
+        broker.store_lost(StoreUnavailable("moves"))
+        node.ports[self.store].port = ELSEWHERE
+        return True
+
+    def _take(self) -> bool:
+        sim, store = self._sim, self.store
+        sim.change_owner(store, self.to)
+        node = sim.nodes[self.to]
+        broker = node.brokers[store]
+        broker.is_foreign = False
+        broker.expect(node.fronts.mover.arrivals(store, sim.epochs[store]))
+        broker.store_returned()
+        return True
+
+    def _announce(self) -> bool:
+        sim, store = self._sim, self.store
+        node = sim.nodes[self.to]
+        if not node.brokers[store].is_available:
+            return False
+        node.fronts.mover.announce(store, sim.now)
+        told = [store, self.to, sim.epochs[store]]
+        for peer in node.fronts.peers:
+            if peer.line is not None:
+                peer.line.tell(OWNED, json.dumps(told).encode())
+        node.heard_owner(told, sim.now)
+        return True
 
 
 class Link(NamedTuple):
@@ -112,11 +231,14 @@ class ClusterSimulation(Simulation):
     nodes: list[Node]
     has_stepped_lines = False
     """Lines bring nothing by themselves: a test steps them."""
+    has_moves: ClassVar[bool] = False
+    """Stores may be moved: every entity is a front, as on several machines."""
     links: list["Link"] = []  # noqa: RUF012, for ports that are made before
     _is_carrying = False  # what comes may ask for more
 
     def _start(self, former: Any) -> None:
         self.seed = self._seed
+        self.epochs: dict[int, int] = {}
         self.later: deque[Callable[[], None]] = deque()
         # The first store belongs to the last node, so that an ordinary queue is not where the requests are made.
         count = Simulation.node_count
@@ -202,6 +324,7 @@ class ClusterSimulation(Simulation):
                 for _ in range(last_steps):
                     former.step()
                 self.ports[index] = self._port(former.store)
+                self.epochs[index] = self.epochs.get(index, 0) + 1
                 self.fenced(index)
         self.nodes[number] = node = Node(self, number)
         self.brokers = [self.nodes[owner].brokers[index] for index, owner in enumerate(self.owners)]
@@ -209,6 +332,30 @@ class ClusterSimulation(Simulation):
         for broker in node.brokers:
             if not broker.is_foreign:
                 broker.start()
+        for store, epoch in self.epochs.items():
+            for each in self.nodes:
+                each.heard_owner([store, self.owners[store], epoch], self.now)
+
+    def change_owner(self, store: int, to: int) -> None:
+        """Nobody before can write to it any more."""
+        former = self.nodes[self.owners[store]]
+        if not former.brokers[store].is_foreign:
+            former.brokers[store].store_lost(StoreUnavailable("taken over"))
+            former.brokers[store].is_foreign = True
+            former.ports[store].port = ELSEWHERE
+        self.owners[store] = to
+        self.epochs[store] = self.epochs.get(store, 0) + 1
+        self.ports[store] = self.nodes[to].ports[store].port = self._port(self.ports[store].store)
+        self.brokers = [self.nodes[owner].brokers[index] for index, owner in enumerate(self.owners)]
+        self.fenced(store)
+
+    def move(self, store: int, to: int) -> None:
+        """All of a planned move."""
+        move = Move(self, store, to)
+        while not move.is_over:
+            self.run()
+            assert move.step(), "the move does not come to an end"
+        self.run()
 
     def fenced(self, store: int) -> None:
         """Called when the store has another owner, or its owner has started again."""
@@ -232,6 +379,7 @@ class ClusterSimulation(Simulation):
             for broker in node.brokers:
                 broker.tick(self.clock.now())
             node.fronts.tick(self.clock.now())
+            node.end_moves(self.clock.now())
         self.carry()
 
     def tick(self) -> None:

@@ -1,6 +1,6 @@
 """One sub-queue (main, dead-letter or transfer dead-letter) of a queue or subscription, over all of its fragments."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final, TypeVar, cast
 
 from twinbus.broker import commands
@@ -213,6 +213,12 @@ class MessageQueue:
             check_any_store(self.fragments)
         except FragmentUnavailable as error:
             self.close(error)
+
+    def fragment_moved(self, fragment: Fragment, locks: Set[SessionLock]) -> None:
+        """Its receivers stay: those who attached them see where it has moved to."""
+        self.messages_read()
+        if self._desk is not None:
+            self._desk.fragment_moved(fragment, locks)
 
     def _forward_all(self, now: Millis) -> None:
         if self.fragments[0].forwards_to is not None:

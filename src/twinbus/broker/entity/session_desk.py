@@ -6,7 +6,7 @@ holder to settle.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import partial
 from hmac import compare_digest
 
@@ -45,7 +45,7 @@ class SessionDesk:
 
     def __init__(self, fragments: Sequence[Fragment]) -> None:
         self._fragments = fragments
-        self._sessions = [MessageSessions(fragment) for fragment in fragments]
+        self._sessions = [MessageSessions(fragment, self._watch) for fragment in fragments]
         for fragment, sessions in zip(fragments, self._sessions, strict=True):
             fragment.set_sessions(sessions)
         self._receivers: dict[SessionLock, Consumer] = {}
@@ -219,6 +219,12 @@ class SessionDesk:
         lost = [lock for lock in self._receivers if not lock.is_held and lock.fragment_index == fragment.index]
         for lock in lost:
             self._tell(lock, session_lost())
+
+    def fragment_moved(self, fragment: Fragment, locks: Set[SessionLock]) -> None:
+        """These are held at another node from now on."""
+        for lock in locks:
+            self._receivers.pop(lock, None)
+        self.fragment_lost(fragment)
 
     def close(self, error: MessagingError) -> None:
         """There are no sessions any more, for anybody."""

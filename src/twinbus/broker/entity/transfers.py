@@ -8,9 +8,10 @@ a commit with whatever else a transaction does there. Their own keys count at th
 written on them as an annotation, which the destination does not get to see.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
+from twinbus.broker.consumer import SessionLock
 from twinbus.broker.entity.forwarding import RUN_MAX, Find, ForwardingRun
 from twinbus.broker.entity.placement import Placement
 from twinbus.broker.entity_settings import EntitySettings
@@ -152,6 +153,9 @@ class Transfers:
 
     def fragment_lost(self, fragment: Fragment) -> None:
         """Its run ends with the errors that all its requests get."""
+
+    def fragment_moved(self, fragment: Fragment, locks: Set[SessionLock]) -> None:
+        """As when it is lost: nothing here is locked."""
 
     # Called by the runs
 

@@ -24,12 +24,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from twinbus.broker.consumer import SessionLock
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.agenda import Agenda
 from twinbus.broker.fragment.duplicates import DuplicateHistory
 from twinbus.broker.fragment.hops import without_hops
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.fragment.locks import LockTable
+from twinbus.broker.fragment.moved_locks import MovedLocks
 from twinbus.broker.fragment.neighbours import FragmentWatcher, SessionLanes
 from twinbus.broker.fragment.tally import Tally
 from twinbus.broker.held_contents import unread_content
@@ -129,8 +131,9 @@ class Fragment:
             self.key, has_sessions=self.sessions is not None, has_duplicates=self.duplicates is not None
         )
 
-    def load(self, memory: FragmentMemory | None, now: Millis) -> None:
-        """Start serving from what the store remembers (None: it is new); whatever was here is forgotten."""
+    def load(self, memory: FragmentMemory | None, now: Millis, moved: MovedLocks | None = None) -> None:
+        """Start serving from what the store remembers (None: it is new); whatever was here is forgotten. `moved`: the locks that
+        another node gave while it had the store."""
         self._clear()
         if memory is None:
             memory = FragmentMemory.of_new(self.key)
@@ -139,11 +142,15 @@ class Fragment:
         if self.duplicates is not None:
             self.duplicates.load(memory.duplicates, are_pinned=self.settings.is_partitioned)
         self.is_loaded = True
+        moved = moved or MovedLocks([], [])
+        self.locks.restore(moved.messages)
         self.wake()
         if self.sessions is not None:
-            self.sessions.load(memory.sessions, now)
+            self.sessions.load(memory.sessions, now, moved)
         else:
-            self.lane = self._new_lane(memory.summary.active_count)
+            locked = [row.sequence_number for row, _, _ in moved.messages if row.state is MessageState.ACTIVE]
+            self.lane = self._new_lane(memory.summary.active_count - len(locked))
+            self.lane.expect_locked(max(locked, default=0))
             self.refill(self.lane)
 
     def stop(self) -> None:
@@ -158,6 +165,20 @@ class Fragment:
             self.sessions.drop()
         if self.watcher is not None:
             self.watcher.fragment_lost(self)
+
+    def move_out(self, travels: Callable[[SessionLock], bool]) -> MovedLocks:
+        """The store moves to another node, and everything is forgotten here. Returns what is locked, without the message sessions that
+        do not travel: whoever holds the rest is not told, and goes on there."""
+        sessions = [] if self.sessions is None else self.sessions.move_out(travels)
+        messages = self.locks.moved()
+        if self.sessions is not None:
+            tokens = {token for session in sessions for token in session.tokens}
+            messages = [message for message in messages if message.lock_token in tokens]
+        self.is_loaded = False
+        self._clear()
+        if self.watcher is not None:
+            self.watcher.fragment_moved(self, {session.lock for session in sessions})
+        return MovedLocks(messages, sessions)
 
     # Rows under way
 

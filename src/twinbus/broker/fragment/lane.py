@@ -87,7 +87,7 @@ class Lane:
         self.is_filling = False
         self._returned_count = self._returned_first = 0  # messages without content that came back during a scan
         self.filter_below = 0
-        """Locked messages may be found by a scan that starts below this number, for memory once covered up to it."""
+        """Locked messages may be found by a scan that starts below this number: memory once covered up to it, here or at another node."""
 
     @property
     def wants_fill(self) -> bool:
@@ -112,6 +112,10 @@ class Lane:
         if self.is_wide:
             return count <= WIDE_COUNT_MAX and size_bytes <= WIDE_BYTES_MAX
         return count <= READY_COUNT_MAX and size_bytes <= READY_BYTES_MAX
+
+    def expect_locked(self, number: int) -> None:
+        """Messages up to this one may be locked, though memory has never covered them."""
+        self.filter_below = max(self.filter_below, number + 1)
 
     def admit(self, messages: Sequence[StoredMessage], size_bytes: int) -> None:
         """New messages, numbered above every other of the lane, became active."""

@@ -19,6 +19,7 @@ from weakref import ref
 from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.held_contents import ContentHolder, HeldContents, without_content
 from twinbus.clock import NEVER, Millis
+from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import StoredMessage
 
 TOKEN_SIZE = 16
@@ -157,6 +158,20 @@ class LockTable:
         for token in tokens:
             held[token] = (held[token][0], until)
         self._watch(until, tokens)
+
+    def moved(self) -> list[TakenMessage]:
+        """All that is locked, with rows without content: for a table at another node."""
+        key_of = self._key_of
+        return [
+            TakenMessage(without_content(row, key_of(row)), token, until) for token, (row, until) in self.held.items()
+        ]
+
+    def restore(self, taken: Sequence[TakenMessage]) -> None:
+        """Of an empty table: what is locked, from where the store was before."""
+        rows = [each.message for each in taken]
+        self.held = {token: (row, until) for row, token, until in taken}
+        self.hold_deferred([row for row in rows if row.state is MessageState.DEFERRED])
+        self._drop_stale()
 
     def next_expiry(self) -> Millis:
         """Never later than the first lock ends; earlier where that one was settled or renewed."""

@@ -16,7 +16,7 @@ Everything here is found by the key of a session (`twinbus.model.session_key`); 
 the one that was asked for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 from twinbus.broker.consumer import SessionLock, TakenMessage
@@ -24,6 +24,7 @@ from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hand_over import take
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.fragment.locks import TOKEN_SIZE
+from twinbus.broker.fragment.moved_locks import MovedLocks, MovedSession
 from twinbus.broker.fragment.settlement import fail_deliveries
 from twinbus.clock import NEVER, Millis
 from twinbus.model.session_key import session_key
@@ -38,14 +39,17 @@ STALE_ENTRIES_MAX = 1_024
 class _Held:
     __slots__ = ("lock", "tokens")
 
-    def __init__(self, lock: SessionLock) -> None:
+    def __init__(self, lock: SessionLock, tokens: Sequence[bytes] = ()) -> None:
         self.lock = lock
-        self.tokens: list[bytes] = []
+        self.tokens = list(tokens)
 
 
 class MessageSessions:
-    def __init__(self, fragment: Fragment) -> None:
+    """`watch`: called with a lock that has come from another node, to see when it ends."""
+
+    def __init__(self, fragment: Fragment, watch: Callable[[Fragment, SessionLock], None]) -> None:
         self._fragment = fragment
+        self._watch = watch
         self._lanes: dict[str, Lane] = {}
         self._held: dict[str, _Held] = {}
         self._free: list[tuple[int, str]] = []
@@ -66,14 +70,42 @@ class MessageSessions:
             lane = self._lanes[key] = Lane(session_id, 0, is_open=key in self._held)
         return lane
 
-    def load(self, sessions: Sequence[SessionSummary], now: Millis) -> None:
+    def load(self, sessions: Sequence[SessionSummary], now: Millis, moved: MovedLocks) -> None:
+        # Before any is free: somebody may wait for one.
+        self._held = {session_key(lock.session_id): _Held(lock, tokens) for lock, tokens in moved.sessions}
         for session in sessions:
-            if session.active_count:
+            if session.active_count and session_key(session.session_id) not in self._held:
                 lane = Lane(
                     session.session_id, session.active_count, is_open=False, first=session.first_sequence_number
                 )
                 self._lanes[session_key(session.session_id)] = lane
                 self.messages_free(lane, now)
+        if self._held:
+            self._load_held({session_key(each.session_id): each for each in sessions}, moved, now)
+
+    def _load_held(self, known: Mapping[str, SessionSummary], moved: MovedLocks, now: Millis) -> None:
+        locked: dict[str, list[int]] = {}
+        for row, _, _ in moved.messages:
+            if row.session_id is not None and row.state is MessageState.ACTIVE:
+                locked.setdefault(session_key(row.session_id), []).append(row.sequence_number)
+        for key, held in self._held.items():
+            summary, numbers = known.get(key), locked.get(key, ())
+            session_id = held.lock.session_id if summary is None else summary.session_id
+            beyond = 0 if summary is None else summary.active_count - len(numbers)
+            lane = self._lanes[key] = Lane(session_id, beyond, is_open=True)
+            lane.expect_locked(max(numbers, default=0))
+            self._watch(self._fragment, held.lock)
+            self._fragment.refill(lane)
+
+    def move_out(self, travels: Callable[[SessionLock], bool]) -> list[MovedSession]:
+        locked = self._fragment.locks.held
+        moved = [
+            MovedSession(held.lock, [token for token in held.tokens if token in locked])
+            for held in self._held.values()
+            if travels(held.lock)
+        ]
+        self.drop()
+        return moved
 
     def drop(self) -> None:
         for held in self._held.values():

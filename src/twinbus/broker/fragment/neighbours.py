@@ -1,9 +1,11 @@
 """What a fragment has to know of those above it: the queue that it is a part of, and its message sessions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING, Protocol
 
+from twinbus.broker.consumer import SessionLock
 from twinbus.broker.fragment.lane import Lane
+from twinbus.broker.fragment.moved_locks import MovedLocks, MovedSession
 from twinbus.clock import Millis
 from twinbus.store.changes import StoredMessage
 from twinbus.store.messaging_store import SessionSummary
@@ -32,6 +34,10 @@ class FragmentWatcher(Protocol):
 
     def fragment_lost(self, fragment: "Fragment") -> None: ...
 
+    def fragment_moved(self, fragment: "Fragment", locks: Set[SessionLock]) -> None:
+        """Another node serves it from now on, where the message sessions with these locks are still held. All others are lost."""
+        ...
+
 
 class SessionLanes(Protocol):
     """The lanes of a session entity: `message_sessions.MessageSessions`."""
@@ -42,9 +48,13 @@ class SessionLanes(Protocol):
         """Whether somebody holds the session that this message belongs to."""
         ...
 
-    def load(self, sessions: Sequence[SessionSummary], now: Millis) -> None: ...
+    def load(self, sessions: Sequence[SessionSummary], now: Millis, moved: MovedLocks) -> None: ...
 
     def drop(self) -> None: ...
+
+    def move_out(self, travels: Callable[[SessionLock], bool]) -> list[MovedSession]:
+        """As `drop`. Returns those that are held elsewhere from now on."""
+        ...
 
     def messages_free(self, lane: Lane, now: Millis) -> None:
         """The lane of a session that nobody holds has messages."""

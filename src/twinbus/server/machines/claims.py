@@ -26,6 +26,10 @@ class Claims:
     def of(self, node: int) -> dict[int, int]:
         return dict(self._by_node.get(node, {}))
 
+    def epoch_of(self, store: int) -> int:
+        """The latest under which anybody claims it; 0 if nobody does."""
+        return max([epochs.get(store, 0) for epochs in self._by_node.values()], default=0)
+
     def owners(self) -> list[int]:
         found = [(-1, NOBODY)] * self._count
         for node, epochs in sorted(self._by_node.items()):

@@ -47,13 +47,12 @@ class Switches(Protocol):
     def stores(self) -> "list[OwnedStore]": ...
 
     def own(self, index: int) -> None: ...
-    async def release(self, index: int) -> bool: ...
     async def drop(self, index: int) -> bool: ...
 
 
 class OwnershipKeeper:
-    """Lives on the event loop. `reached`: the nodes that there is a line to; `turn`: of a name, over all nodes; `told`: called with a node
-    and a store that was released for it."""
+    """Lives on the event loop. `reached`: the nodes that there is a line to; `turn`: of a name, over all nodes; `hand_over`: of a store
+    to a node."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class OwnershipKeeper:
         pool: Switches,
         reached: Callable[[], set[int]],
         turn: Callable[[str], AbstractAsyncContextManager[None]],
-        told: Callable[[int, int], Awaitable[None]],
+        hand_over: Callable[[int, int], Awaitable[None]],
         clock: Callable[[], float] = boot_time,
     ) -> None:
         self._me = me
@@ -72,13 +71,14 @@ class OwnershipKeeper:
         self._pool = pool
         self._reached = reached
         self._turn = turn
-        self._told = told
+        self._hand_over = hand_over
         self._clock = clock
         self._seen: Seen | None = None
         self._sights: dict[int, Sight] = {}
         self._candidates: list[Candidate] = []
         self._changed_at = clock()
         self._taking: dict[int, float] = {}
+        self._given: dict[int, float] = {}  # stores that others have released for this node, and when
         self._tasks: set[asyncio.Task[None]] = set()
         self._moving: int | None = None
         self._dropping: set[int] = set()
@@ -139,7 +139,8 @@ class OwnershipKeeper:
             state, lease = self._pool.stores[store], self.lease_of(store)
             is_others = lease is not None and lease.is_live and lease.owner != self._owner_id
             if not state.is_own:
-                if owner == self._me and lease is not None and not is_others and not self.is_draining:
+                is_wanted = owner == self._me or self._is_given(store)
+                if is_wanted and lease is not None and not is_others and not self.is_draining:
                     self._take(store, lease)
             elif state.condition is StoreCondition.UP:
                 self._taken(store)
@@ -169,6 +170,13 @@ class OwnershipKeeper:
         fields = {"store": store, "former": lease.address or "nobody", "epoch": lease.epoch}
         log.info("taking_store", extra={"fields": fields})
         self._pool.own(store)
+
+    def given(self, store: int) -> None:
+        """Its owner has released it for this node, which may not have heard yet why."""
+        self._given[store] = self._clock()
+
+    def _is_given(self, store: int) -> bool:
+        return store in self._given and self._clock() - self._given[store] < HANDED_OVER_S
 
     def _taken(self, store: int) -> None:
         since = self._taking.pop(store, None)
@@ -215,12 +223,14 @@ class OwnershipKeeper:
             self._moving = None
 
     async def hand_over(self, store: int, to: int) -> None:
-        """Release a store, and return when its next owner has it, or after a while."""
+        """Returns when its next owner has it, or after a while."""
         self.moves += 1
+        since = self._clock()
         log.info("moving_store", extra={"fields": {"store": store, "to": to}})
-        await self._pool.release(store)
-        with suppress(MessagingError):
-            await self._told(to, store)
+        await self._hand_over(store, to)
+        log.info(
+            "store_moved", extra={"fields": {"store": store, "to": to, "ms": round(1_000 * (self._clock() - since))}}
+        )
 
     async def drain(self) -> None:
         """All stores go to other nodes, if there are any."""

@@ -10,11 +10,12 @@ and when a line opens (`OWNED`).
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from twinbus.broker.entity.entities import Entities
+from twinbus.broker.message_broker import MessageBroker
 from twinbus.clock import Clock, Millis, boot_time
 from twinbus.cluster.fronts import Fronts
 from twinbus.cluster.line import Line, Topics
@@ -63,6 +64,8 @@ STEP_EVERY_S = 0.25
 OWNED_WAIT_S = 20.0
 """At the start, for all stores to have an owner."""
 TURN_WAIT_S = 10.0
+HOLD_WAIT_S = 1.0
+"""For all nodes to wait with what concerns a store."""
 
 
 class MachineNode:
@@ -164,8 +167,12 @@ class MachineNode:
             pool,  # type: ignore[arg-type]
             lambda: set(self.mesh.lines),
             self._turn,
-            self._tell_to_take,
+            self._hand_over,
         )
+        fronts = self._fronts
+        assert fronts is not None
+        fronts.mover.epoch_of = self.claims.epoch_of
+        pool.moved_in = fronts.mover.arrivals
         address = await self.mesh.listen(self._listens_at)
         self.register.address = str(address)
         fields = {"node": self.name, "number": self.number, "listens_for_nodes": str(address)}
@@ -196,6 +203,7 @@ class MachineNode:
         if self._server is None:
             return
         self._tell_own_claims(now)
+        self._end_moves(now)
         if self._heard_at >= self._step_at:
             self._step_at = self._heard_at + STEP_EVERY_S
             state = DRAINING if self.keeper.is_draining else SERVING
@@ -257,7 +265,11 @@ class MachineNode:
         assert self._server is not None
         pool = self._server.stores
         own = {store.index: store.epoch for store in pool.stores if pool.brokers[store.index].is_available}
+        before = self.claims.of(self.number)
         if self.claims.tell(self.number, own):
+            assert self._fronts is not None
+            for store in [store for store, epoch in own.items() if before.get(store) != epoch]:
+                self._fronts.mover.announce(store, now)
             payload = _written(own)
             for line in self.mesh.lines.values():
                 line.tell(OWNED, payload)
@@ -272,10 +284,45 @@ class MachineNode:
             self._owners_changed(now)
 
     def _owners_changed(self, now: Millis) -> None:
-        if self.owners.change(self.claims.owners()) and self._fronts is not None:
+        # A store that moves keeps its former owner until there is another one.
+        moving, found = self.owners.moves.stores, self.claims.owners()
+        kept = [
+            self.owners.of[store] if owner == NOBODY and store in moving else owner for store, owner in enumerate(found)
+        ]
+        if self.owners.change(kept) and self._fronts is not None:
             self._fronts.owners_changed(now)
+        self._end_moves(now)
+
+    def _end_moves(self, now: Millis) -> None:
+        if self._fronts is not None and self._fronts.end_moves(self.claims.epoch_of, now):
+            self._owners_changed(now)
 
     # Moves
+
+    async def _hand_over(self, store: int, to: int) -> None:
+        """Locks and message sessions go with it, as far as nodes can be reached."""
+        assert self._server is not None
+        assert self._fronts is not None
+        mover, pool = self._fronts.mover, self._server.stores
+        epoch, holding = pool.stores[store].epoch, await self._hold(store)
+
+        def move_out(broker: MessageBroker) -> None:
+            mover.move_out(broker, epoch, holding, to, self._clock.now())
+
+        await pool.release(store, move_out)
+        with suppress(MessagingError):
+            await self._tell_to_take(to, store)
+
+    async def _hold(self, store: int) -> Set[int]:
+        """Everybody waits with what concerns a store. Returns the nodes that do."""
+        assert self._server is not None
+        assert self._fronts is not None
+        answered, epoch = asyncio.Event(), self._server.stores.stores[store].epoch
+        holding = self._fronts.mover.hold(store, epoch, self._clock.now(), answered.set)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HOLD_WAIT_S):
+                await answered.wait()
+        return {*holding}
 
     def _turn(self, name: str) -> AbstractAsyncContextManager[None]:
         return self.assembly.turn(name, TURN_WAIT_S)
@@ -288,6 +335,7 @@ class MachineNode:
         """A store was released for this node. Whether it serves it."""
         assert self._server is not None
         store, pool = details["store"], self._server.stores
+        self.keeper.given(store)
         deadline = boot_time() + HANDED_OVER_S
         while not pool.brokers[store].is_available and boot_time() < deadline:
             self._lookouts[store % len(self._lookouts)].look_soon()

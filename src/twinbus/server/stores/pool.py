@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import SystemRandom
 
+from twinbus.broker.fragment.moved_locks import MovedLocks
 from twinbus.broker.held_contents import HeldContents
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.wakeups import LongWork
@@ -13,6 +14,7 @@ from twinbus.clock import Clock
 from twinbus.errors import StoreUnavailable
 from twinbus.server.stores.pressure import StorePressure
 from twinbus.server.stores.served_store import OnLost, OnReturned, StoreCondition, StoreKeeper, foreign_store
+from twinbus.store.changes import FragmentKey
 
 log = logging.getLogger(__name__)
 
@@ -20,12 +22,15 @@ READY_WAIT_S = 10.0
 SWITCH_WAIT_S = 8.0
 """Less than a command waits for its answer."""
 READY_POLL_S = 0.005
+OPEN_WORK_WAIT_S = 2.0
+"""For transactions on a store that is given away: those that are still open then are rolled back."""
 RETIRE_WAIT_S = 2.0
 """For what was asked of a store before it is given away."""
 
 NOT_OPENING = (StoreCondition.LOST, StoreCondition.DOWN, StoreCondition.TAKEN, StoreCondition.FOREIGN)
 
 MakeKeeper = Callable[[OnLost, OnReturned], StoreKeeper]
+MovedIn = Callable[[int, int], Mapping[FragmentKey, MovedLocks]]
 
 
 class StorePool:
@@ -61,6 +66,8 @@ class StorePool:
         for store in self._keeper.stores if are_shared else ():
             store.is_own = False
             store.condition = StoreCondition.FOREIGN
+        self.moved_in: MovedIn = lambda index, epoch: {}
+        """The locks that were given under the epoch before, if they came with the store."""
         self.superseded = asyncio.Event()
         self._missed: set[int] = set()  # stores whose loss is in the log
 
@@ -91,6 +98,7 @@ class StorePool:
         self._was_open[index] = True
         if self._are_shared:
             self.brokers[index].is_foreign = False
+        self.brokers[index].expect(self.moved_in(index, self.stores[index].epoch))
         self.brokers[index].store_returned()
         self._on_opened(index)
 
@@ -103,13 +111,19 @@ class StorePool:
         """Serve this store as soon as nobody else owns it; until then it is another node's."""
         self.stores[index].own()
 
-    async def release(self, index: int) -> bool:
-        """Finish what is under way, and leave the store to another node. Whether it is closed in time; it will be later if not."""
+    async def release(self, index: int, move_out: Callable[[MessageBroker], None]) -> bool:
+        """Finish what is under way, and leave the store to another node. Whether it is closed in time; it will be later if not.
+
+        `move_out` gets the broker when it is at rest, so that its locks travel. Transactions and other long work have a moment before.
+        """
         broker = self.brokers[index]
+        await _until(lambda: not broker.has_open_work, OPEN_WORK_WAIT_S)
         broker.retire()
-        await _until(lambda: broker.is_at_rest, RETIRE_WAIT_S)
-        # Whoever holds something of it here knows before anybody else can hold it.
-        broker.store_lost(StoreUnavailable(f"messaging store {index} moves to another node"))
+        if await _until(lambda: broker.is_at_rest, RETIRE_WAIT_S):
+            move_out(broker)
+        else:
+            # Whoever holds something of it here knows before anybody else can hold it.
+            broker.store_lost(StoreUnavailable(f"messaging store {index} moves to another node"))
         return await self.drop(index)
 
     async def drop(self, index: int) -> bool:
