@@ -11,7 +11,7 @@ from tests.simulation.turmoil import KEYS, LOCK_DURATION, AuditedReceiver, Turmo
 from twinbus.broker.consumer import SessionLock
 from twinbus.errors import FragmentUnavailable, MessagingError, SessionLockLost
 from twinbus.model.descriptions import QueueDescription
-from twinbus.testing.cluster_simulation import ClusterSimulation
+from twinbus.testing.cluster_simulation import ClusterSimulation, Move
 
 STORES = 8
 HELD_EVERY = 5
@@ -34,6 +34,10 @@ class StepsTurmoil(Turmoil):
             (self.kill_node, 2),
             (self.check_held, 300 // HELD_EVERY),
         ]
+        self.moving: Move | None = None
+        self.move_count = 0
+        if self.sim.has_moves:
+            self._commands += [(self.move, 4), (self.go_on_moving, 60)]
 
     # Lines and nodes
 
@@ -55,15 +59,36 @@ class StepsTurmoil(Turmoil):
         self.kill_count += 1
         self._watch_ports()
 
+    def move(self) -> None:
+        if self.moving is None:
+            self.moving = Move(self.sim, self.random.randrange(STORES), self.random.randrange(len(self.sim.nodes)))
+
+    def go_on_moving(self) -> None:
+        if self.moving is not None:
+            if not self.moving.is_planned:
+                self._in_doubt()
+            self.moving.step()
+            if self.moving.is_over:
+                self.moving = None
+                self.move_count += 1
+            self._watch_ports()
+
+    def mend_one(self, index: int) -> None:
+        if self.moving is None or self.moving.store != index or not self.moving.is_between:
+            super().mend_one(index)
+        self.sim.ports[index].is_hung = False
+
     def pass_time(self) -> None:
         super().pass_time()
         for node in self.sim.nodes:
             node.fronts.tick(self.sim.now)
+            node.end_moves(self.sim.now)
 
     def crash(self) -> None:
         before = self.sim.nodes
         super().crash()
         if self.sim.nodes is not before:
+            self.moving = None
             for store in range(STORES):
                 self._fenced(store)
             self._watch_ports()
@@ -117,6 +142,12 @@ class StepsTurmoil(Turmoil):
     def heal(self) -> None:
         self.sim.has_stepped_lines = False
         self.sim.connect()
+        for index, port in enumerate(self.sim.ports):
+            port.next_fault = None
+            self.mend_one(index)
+        for _ in range(10):
+            self.sim.run()
+            self.go_on_moving()
         super().heal()
         self.sim.tick()
         self.check_held()

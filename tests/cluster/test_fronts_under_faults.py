@@ -173,6 +173,15 @@ def test_promises_hold_while_lines_bring_things_late_and_nodes_are_killed(
     stepped_turmoil.rehearse(seed, 4 * STEPS, requires_session=requires_session)
 
 
+@pytest.mark.parametrize("requires_session", [False, True], ids=["keys", "sessions"])
+@pytest.mark.parametrize("seed", range(6))
+def test_promises_hold_while_stores_move(
+    nodes: int, seed: int, requires_session: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ClusterSimulation, "has_moves", True)
+    assert stepped_turmoil.rehearse(seed, 4 * STEPS, requires_session=requires_session).move_count
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1_000, 1_050))
 def test_nothing_is_lost_over_many_steps(nodes: int, seed: int) -> None:

@@ -8,7 +8,7 @@ it has become messages or comes back (`recall`). Nothing is handed over for whic
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from twinbus.broker.consumer import Consumer, ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.entity.message_queue import MessageQueue
@@ -18,6 +18,8 @@ from twinbus.cluster.demand import plan_demand
 from twinbus.cluster.part import LeftOvers
 from twinbus.cluster.peers import Hold, Peer
 from twinbus.errors import FragmentUnavailable, MessagingError
+
+Sift: TypeAlias = Callable[[Consumer, int, list[TakenMessage]], list[TakenMessage]]
 
 
 class Share(Protocol):
@@ -42,10 +44,12 @@ class Share(Protocol):
 
 
 class FrontReceiver:
-    """`may_return`: whether a part that is lost is expected back in a moment."""
+    """`may_return`: whether a part that is lost is expected back in a moment; `sift`: of what came from a node, what may still be handed
+    over."""
 
-    def __init__(self, receiver: Consumer, may_return: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, receiver: Consumer, may_return: Callable[[], bool], sift: "Sift") -> None:
         self.receiver = receiver
+        self._sift = sift
         self.hold_number = receiver.session.number if isinstance(receiver.session, Hold) else 0
         self._may_return = may_return
         self.shares: list[Share] = []
@@ -75,7 +79,9 @@ class FrontReceiver:
         self.pump(now)
 
     def attach_again(self, now: Millis) -> None:
-        """Some parts may have come back."""
+        """Some parts may have come back. A message session waits until everything from where it was before has come: that comes first."""
+        if self._leaving and self.receiver.session is not None:
+            return
         for share in self.shares:
             if not share.is_attached:
                 try:
@@ -128,7 +134,10 @@ class FrontReceiver:
     def delivered(self, share: Share, taken: list[TakenMessage]) -> None:
         share.outstanding -= len(taken)
         share.is_used = False
-        tell(self.receiver.deliver, taken)
+        fresh = self._sift(self.receiver, share.node, taken)
+        self.receiver.credit += len(taken) - len(fresh)
+        if fresh:
+            tell(self.receiver.deliver, fresh)
         if share.is_ready and not share.outstanding and not self._is_draining:
             self._plan(self._now)
 
@@ -167,6 +176,8 @@ class FrontReceiver:
         share.outstanding = 0
         share.is_attached = False
         share.close(now)
+        if self.misses_a_part:
+            self.attach_again(now)
 
     def lost(self, share: Share, error: MessagingError, now: Millis) -> None:
         """The part is gone, for now or for good."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from twinbus.broker.commands import Command
-from twinbus.broker.consumer import Consumer, SessionLock, SessionRequest
+from twinbus.broker.consumer import Consumer, SessionLock, SessionRequest, TakenMessage
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.session_desk import NO_WAITER
 from twinbus.broker.entity_settings import EntitySettings
@@ -18,7 +18,7 @@ from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import fragment_of_tokens, places_by_fragment
 from twinbus.broker.fragment.locks import TOKEN_SIZE
 from twinbus.broker.fragment.settlement import lock_lost
-from twinbus.broker.outcomes import Outcome
+from twinbus.broker.outcomes import RELEASE, Outcome
 from twinbus.broker.replies import Reply, SettleReply, Waiter
 from twinbus.broker.telling import tell
 from twinbus.clock import Clock, Millis
@@ -26,7 +26,7 @@ from twinbus.cluster.front_commands import run_command
 from twinbus.cluster.front_receiver import DistantShare, FrontReceiver, LocalShare
 from twinbus.cluster.ownership import Owners, Ownership
 from twinbus.cluster.part import PartServer
-from twinbus.cluster.peers import Hold, Peers
+from twinbus.cluster.peers import SILENT, Hold, Peers
 from twinbus.cluster.talk import Topic
 from twinbus.errors import ArgumentError, FragmentUnavailable, MessagingError, OperationTimeout, SessionLockLost
 from twinbus.model.partition_key import candidates
@@ -98,7 +98,7 @@ class FrontSource:
     def attach(self, receiver: Consumer, now: Millis) -> None:
         self.settings.last_used_at = now
         self.local.check_receiver(receiver)
-        front = FrontReceiver(receiver, lambda: self.ownership.is_any_moving)
+        front = FrontReceiver(receiver, lambda: self.ownership.is_any_moving, self._sift)
         if isinstance(receiver.session, Hold):
             if not receiver.session.is_held:
                 raise SessionLockLost("The message session is not held any more. Accept it again.")
@@ -118,6 +118,17 @@ class FrontSource:
         if node == self.peers.node:
             return LocalShare(front, self.local, self._part.left_overs(self.local), node)
         return DistantShare(front, self.peers[node], self.key)
+
+    def _sift(self, receiver: Consumer, node: int, taken: list[TakenMessage]) -> list[TakenMessage]:
+        """Messages may be long on their way from a node that has lost the store meanwhile, and the next one may have given them to
+        somebody else. If their locks have moved there, nobody has seen them."""
+        of, session = self.ownership.of, receiver.session
+        left = {index for index in {each.lock_token[0] for each in taken if each.lock_token} if of[index] != node}
+        if not left or (isinstance(session, Hold) and session.is_held and session.node == of[session.fragment_index]):
+            return taken  # a message session that has moved took its locks along
+        tokens = [each.lock_token for each in taken if each.lock_token and each.lock_token[0] in left]
+        self.settle_each(tokens, RELEASE, self._clock.now(), SILENT)
+        return [each for each in taken if not each.lock_token or each.lock_token[0] not in left]
 
     def follow_owners(self, now: Millis) -> None:
         """Fragments may have other nodes than before: receivers have a part at each node that has some, and at no other."""

@@ -102,6 +102,9 @@ class _Silent:
         """Its lock ends by itself."""
 
 
+SILENT = _Silent()
+
+
 class _SendRun:
     def __init__(self, message_count: int, reply: SendReply) -> None:
         self.left = set(range(message_count))
@@ -351,7 +354,7 @@ class Peer:
         tokens = [each.lock_token for each in taken if each.lock_token]
         key = self._closing.get(number)
         if tokens and key is not None:
-            self.settle_each(key, tokens, RELEASE, _Silent(), None)
+            self.settle_each(key, tokens, RELEASE, SILENT, None)
 
     def ready(self, payload: bytes, now: Millis) -> None:
         key, _ = unpack(QUEUE, payload)

@@ -114,6 +114,12 @@ class Node:
         self.epochs = dict(simulation.epochs)
         self.fronts.mover.epoch_of = lambda store: self.epochs.get(store, 0)
         self.topics.tells[OWNED] = lambda line, payload, now: self.heard_owner(json.loads(payload), now)
+        self.topics.when_opened.append(self._tell_owned)
+
+    def _tell_owned(self, line: Line, now: Millis) -> None:
+        for store, epoch in self.epochs.items():
+            if self.owners.of[store] == self.number:
+                line.tell(OWNED, json.dumps([store, self.number, epoch]).encode())
 
     def heard_owner(self, told: Sequence[int], now: Millis) -> None:
         store, owner, epoch = told
@@ -146,6 +152,16 @@ class Move:
             self.is_over = True
             return
         self._holding = node.fronts.mover.hold(store, self._epoch, sim.now, self._held)
+
+    @property
+    def is_between(self) -> bool:
+        """Whether nobody serves the store."""
+        return len(self._steps) in (2, 3)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the next step does no more to others than a move does: its owner is still the one that began it."""
+        return self._owner[1].is_foreign or len(self._steps) > 2
 
     @property
     def _owner(self) -> tuple[Node, MessageBroker]:
