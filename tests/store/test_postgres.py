@@ -323,6 +323,13 @@ def test_a_renewed_lease_outlasts_its_time_and_ends_with_its_keeper(here: Postgr
     successor.close()
 
 
+def test_a_renewal_that_was_under_way_does_not_prolong_a_lease_that_was_given_back(here: PostgresPlace) -> None:
+    owner = Owner.this_process()
+    PostgresStore(here, owner).close()
+    run_sql(here, f"UPDATE lease SET until = clock_timestamp() + interval '5 s' WHERE owner = '{owner.id}'")
+    opened(here).close()
+
+
 def test_nobody_trusts_a_lease_that_was_taken_by_another(here: PostgresPlace) -> None:
     told: list[float] = []
     keeper = LeaseKeeper(lambda _, until: told.append(until), lambda: True)

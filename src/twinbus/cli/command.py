@@ -53,7 +53,7 @@ ConnectionStringOption = Annotated[
     typer.Option(
         "--connection-string",
         envvar="TWINBUS_CONNECTION_STRING",
-        help="Any namespace, including one in Azure.",
+        help="Any namespace. What is about messages and entities works in Azure too.",
         rich_help_panel=WHICH_NAMESPACE,
     ),
 ]

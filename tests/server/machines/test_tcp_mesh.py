@@ -11,8 +11,9 @@ from twinbus.clock import SystemClock
 from twinbus.cluster.line import Line, Topics
 from twinbus.cluster.line_frames import Hello
 from twinbus.errors import ArgumentError, MessagingError, OutcomeUnknown
+from twinbus.server.machines import tcp_mesh
 from twinbus.server.machines.identity import Authority, host_of, line_contexts, new_authority
-from twinbus.server.machines.tcp_mesh import NodeAddress, TcpMesh
+from twinbus.server.machines.tcp_mesh import STRANGERS, TOO_MANY_HANDSHAKES, NodeAddress, TcpMesh
 
 PATIENCE_S = 60.0
 ECHO, HANG = 77, 78
@@ -126,6 +127,25 @@ async def test_whoever_shows_no_certificate_is_told_nothing(authority: Authority
             writer.close()
         assert said == b""
         assert not node.mesh.lines
+        await until(lambda: STRANGERS in node.mesh.refusals._counts)
+
+
+async def test_only_so_many_may_have_shown_nothing_at_a_time(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tcp_mesh, "HANDSHAKES_MAX", 2)
+    node = End(authority, 1)
+    async with running(node):
+        silent = [await asyncio.open_connection(*node.address) for _ in range(2)]
+        await until(lambda: len(node.mesh._greeted) == 2)
+        reader, writer = await asyncio.open_connection(*node.address)
+        async with asyncio.timeout(PATIENCE_S):
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+        assert TOO_MANY_HANDSHAKES in node.mesh.refusals._counts
+        for _, each in [*silent, (reader, writer)]:
+            each.close()
+        await until(lambda: not node.mesh._greeted)
 
 
 async def test_a_node_speaks_its_own_number_only(authority: Authority) -> None:

@@ -6,6 +6,7 @@ from urllib.parse import quote
 import typer
 
 from twinbus.cli.command import Call, command
+from twinbus.cli.confirmation import YesOption, confirm
 from twinbus.cli.help_pages import Group
 
 app = Group("Show the machines that serve a namespace, and take one out of service.")
@@ -21,10 +22,22 @@ def list_nodes(call: Call) -> None:
 
 
 @command(app, "drain")
-def drain(call: Call, name: Annotated[str, typer.Argument(help="Name of the node, as --node gave it.")]) -> None:
-    """Let a node hand its messaging stores over to the others and end, as SIGTERM does."""
+def drain(
+    call: Call,
+    name: Annotated[str, typer.Argument(help="Name of the node, as --node gave it.")],
+    *,
+    yes: YesOption = False,
+) -> None:
+    """Let a node hand its messaging stores over to the others and end, as SIGTERM does.
+
+    Asks before it ends the last one.
+    """
     from twinbus.server.server_settings import require_node_name
 
     require_node_name(name)
+    others = [node for node in call.ask("GET", "/$nodes") if node["name"] != name and node["state"] == "serving"]
+    if not others:
+        question = f"No other node serves '{call.label}', and nobody will. End it?"
+        confirm(question, yes, f"Node '{name}' serves on.")
     call.ask("POST", f"/$nodes/{quote(name, safe='')}/drain")
     call.output.done(f"Node '{name}' of '{call.label}' hands its messaging stores over and ends.", node=name)

@@ -9,7 +9,8 @@ what is unanswered are those of a `Line`.
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import NamedTuple, cast
 
 from twinbus.clock import Clock, Millis
@@ -19,6 +20,7 @@ from twinbus.errors import ArgumentError
 from twinbus.server.host_names import ALL_ADDRESSES
 from twinbus.server.machines.identity import LineContexts, host_of, number_in
 from twinbus.server.nodes.mesh import LineSocket
+from twinbus.server.refusal_log import RefusalLog
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +29,10 @@ AGAIN_S = 0.1
 DIAL_EVERY_S = 0.5
 DIAL_TIMEOUT_S = 3.0
 """For TCP and TLS together: a host that is gone answers nothing at all."""
+HANDSHAKES_MAX = 128
+"""Connections at a time that have not shown who they are: two for each of the other nodes."""
+TOO_MANY_HANDSHAKES = "connections to the port for nodes, too many have not shown who they are"
+STRANGERS = "connections to the port for nodes without a certificate of this namespace"
 
 
 class NodeAddress(NamedTuple):
@@ -67,6 +73,8 @@ class TcpMesh:
         self._server: asyncio.Server | None = None
         self._is_closed = False
         self._sent_before = self._received_before = 0  # on lines that are gone
+        self._greeted: set[asyncio.Task[None]] = set()
+        self.refusals = RefusalLog()
 
     @property
     def sent_bytes(self) -> int:
@@ -80,13 +88,7 @@ class TcpMesh:
         """Returns the address with the port that was chosen, if that was left open. Raises ArgumentError."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                lambda: _Arrival(self._arrived),
-                address.host,
-                address.port,
-                ssl=self._contexts.listening,
-                ssl_handshake_timeout=DIAL_TIMEOUT_S,
-            )
+            self._server = await loop.create_server(lambda: _Arrival(self), address.host, address.port)
         except OSError as fault:
             raise ArgumentError(
                 f"Other nodes cannot be listened for at {address}: {fault.strerror or fault}. Choose another --listen-nodes."
@@ -113,6 +115,7 @@ class TcpMesh:
         return {number: each.line for number, each in self._lines.items() if each.line.is_open}
 
     def tick(self, now: Millis) -> None:
+        self.refusals.tick(now)
         for each in list(self._lines.values()):
             each.line.tick(now)
 
@@ -127,7 +130,7 @@ class TcpMesh:
         self._is_closed = True
         if self._server is not None:
             self._server.close()
-        for task in list(self._dialling.values()):
+        for task in [*self._dialling.values(), *self._greeted]:
             task.cancel()
         for each in list(self._lines.values()):
             each.say_goodbye()
@@ -158,7 +161,40 @@ class TcpMesh:
             self._said[number] = reason
             log.warning("node_not_reached", extra={"fields": {"node": number, "reason": reason}})
 
-    def _arrived(self, transport: asyncio.Transport, number: int) -> LineSocket | None:
+    # Those who dial
+
+    def greet(self, arrival: "_Arrival", transport: asyncio.Transport) -> None:
+        """Somebody has connected, and has to show who it is. Strangers can connect too: not many at a time."""
+        if self._is_closed or len(self._greeted) >= HANDSHAKES_MAX:
+            self.refusals.note(TOO_MANY_HANDSHAKES)
+            transport.abort()
+            return
+        task = asyncio.get_running_loop().create_task(self._greet(arrival, transport))
+        self._greeted.add(task)
+        task.add_done_callback(self._greeted.discard)
+
+    async def _greet(self, arrival: "_Arrival", transport: asyncio.Transport) -> None:
+        loop, secured = asyncio.get_running_loop(), None
+        with suppress(OSError, TimeoutError):
+            secured = await loop.start_tls(
+                transport,
+                arrival,
+                self._contexts.listening,
+                server_side=True,
+                ssl_handshake_timeout=DIAL_TIMEOUT_S,
+            )
+        number = None if secured is None else number_in(secured.get_extra_info("peercert"))
+        shell = None if number is None else self._arrived(number)
+        if secured is None or shell is None:
+            self.refusals.note(STRANGERS)
+            (secured or transport).abort()
+            return
+        secured.set_protocol(shell)
+        shell.connection_made(secured)
+        if arrival.heard:
+            shell.data_received(bytes(arrival.heard))
+
+    def _arrived(self, number: int) -> LineSocket | None:
         """None: whoever it is, there is no line to it."""
         if number == self._me.node or self._is_closed:
             return None
@@ -188,18 +224,15 @@ class TcpMesh:
 
 
 class _Arrival(asyncio.Protocol):
-    """A connection whose TLS is done, until it is known whose it is."""
+    """A connection, until it is known whose it is."""
 
-    def __init__(self, arrived: "Callable[[asyncio.Transport, int], LineSocket | None]") -> None:
-        self._arrived = arrived
+    def __init__(self, mesh: TcpMesh) -> None:
+        self._mesh = mesh
+        self.heard = bytearray()  # between the end of TLS and the moment at which that is looked at
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the interface without the base class.
-        known = cast(asyncio.Transport, transport)
-        number = number_in(known.get_extra_info("peercert"))
-        shell = None if number is None else self._arrived(known, number)
-        if shell is None:
-            known.abort()
-            return
-        known.set_protocol(shell)
-        shell.connection_made(known)
+        self._mesh.greet(self, cast(asyncio.Transport, transport))
+
+    def data_received(self, data: bytes) -> None:
+        self.heard += data

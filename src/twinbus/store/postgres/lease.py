@@ -57,6 +57,11 @@ def give_back(connection: Connection, place: LeasedPlace, owner: Owner) -> None:
     connection.raw.execute(schema_statement("give_lease_back", place.schema), (owner.id,))
 
 
+def leave(connection: Connection, place: LeasedPlace, owner: Owner) -> None:
+    """Give it back, of a store that is closed. A renewal that is under way on another connection prolongs nothing any more."""
+    connection.raw.execute(schema_statement("leave_lease", place.schema), (owner.id,))
+
+
 class LeaseState(NamedTuple):
     """Of one schema: who owns it, as people call it; nobody if the lease has ended or there is no schema yet."""
 

@@ -18,7 +18,7 @@ from twinbus.errors import ArgumentError, StoreDamaged, StoreGone, StoreUnavaila
 from twinbus.store import journal_record
 from twinbus.store.postgres.connection import Connection, in_our_words
 from twinbus.store.postgres.journal import SegmentRows, fenced
-from twinbus.store.postgres.lease import NO_RENEWAL, LeaseRenewal, give_back, take_over
+from twinbus.store.postgres.lease import NO_RENEWAL, LeaseRenewal, leave, take_over
 from twinbus.store.postgres.place import Owner, PostgresPlace, server_of
 from twinbus.store.postgres.schema import create_schema, schema_exists, set_search_path
 from twinbus.store.postgres.statements import JOURNAL_COUNT, SQL, journal_statement
@@ -160,7 +160,7 @@ class PostgresMedium:
         if connection is None:
             return
         with suppress(psycopg.Error):
-            give_back(connection, self._place, self._owner)
+            leave(connection, self._place, self._owner)
         connection.close()
 
     def _open(self) -> Connection:

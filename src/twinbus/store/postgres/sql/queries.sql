@@ -32,6 +32,10 @@ UPDATE {schema}.lease SET until = clock_timestamp() + make_interval(secs => %s) 
 -- name: give_lease_back
 UPDATE {schema}.lease SET until = clock_timestamp() WHERE owner = %s AND until > clock_timestamp();
 
+-- name: leave_lease
+-- In good order, with nothing under way: a renewal that is finds nothing to prolong.
+UPDATE {schema}.lease SET owner = '', until = clock_timestamp() WHERE owner = %s;
+
 -- name: leave_register
 -- A node of several that is gone: the others need not wait for the end of its beats.
 UPDATE {schema}.nodes SET until = clock_timestamp() WHERE incarnation = %s AND until > clock_timestamp();
