@@ -508,7 +508,7 @@ def test_after_silence_one_other_fragment_is_tried(sim: Simulation, queue: Queue
 def test_fragments_that_cannot_take_a_message_are_no_try(sim: Simulation, small: QueueEntity) -> None:
     fill(sim, small, 1, 2)
     sim.lose_store(small.main.fragments[3].broker.index)
-    small.main.fragments[0].broker._port.next_fault = Fault.LOSE_REPLY  # type: ignore[attr-defined]
+    sim.ports[small.main.fragments[0].broker.index].next_fault = Fault.LOSE_REPLY
     assert sim.send(small, big("m")).good == {0}
     assert where(small)["m"] > 3
     assert small.placement.detours[Detour.UNKNOWN] == 1

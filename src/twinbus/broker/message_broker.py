@@ -27,8 +27,8 @@ from random import Random
 from typing import NamedTuple, Protocol, TypeVar
 
 from twinbus.broker.consumer import SessionLock
-from twinbus.broker.fragment.moved_locks import MovedLocks
 from twinbus.broker.held_contents import HeldContents
+from twinbus.broker.moved_locks import MovedLocks
 from twinbus.broker.store_port import ALWAYS_HELD, StoreLease, StorePort
 from twinbus.broker.telling import tell
 from twinbus.broker.wakeups import Deadlines, LongWork, OneByOne, Wakeups

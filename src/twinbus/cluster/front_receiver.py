@@ -206,7 +206,7 @@ class FrontReceiver:
 
     @property
     def is_cut_off(self) -> bool:
-        return not self.is_over and not any(share.is_attached for share in self.shares)
+        return not self.is_over and not any(share.is_attached for share in [*self.shares, *self._leaving])
 
     def _plan(self, now: Millis) -> None:
         # Giving can make a part say at once that it has more.

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from twinbus.broker.consumer import SessionLock, TakenMessage
-from twinbus.broker.fragment.moved_locks import MovedLocks, MovedSession
 from twinbus.broker.held_contents import UnreadContent, unread_content
+from twinbus.broker.moved_locks import MovedLocks, MovedSession
 from twinbus.clock import NEVER, Millis
 from twinbus.cluster import values
 from twinbus.cluster.columns import ColumnReader, ColumnWriter, read_taken, write_taken

@@ -17,8 +17,8 @@ and so are the message sessions of a node that does not hold, at once.
 from collections.abc import Callable, Mapping, Set
 
 from twinbus.broker.consumer import SessionLock
-from twinbus.broker.fragment.moved_locks import MovedLocks
 from twinbus.broker.message_broker import MessageBroker
+from twinbus.broker.moved_locks import MovedLocks
 from twinbus.clock import Clock, Millis
 from twinbus.cluster.columns import unpack
 from twinbus.cluster.line import Answer, Line, Topics

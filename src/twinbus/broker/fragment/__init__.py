@@ -6,7 +6,6 @@ decision           what is decided about its rows, as one commit
 tally, agenda      counts and numbers; when something is due or expires
 lane               active messages in order, the first of them in memory
 locks              who may settle what
-moved_locks        the same, on the way to another node
 reading_again      contents of locked messages that were left to the store
 intake             messages that come in (`duplicates`: which ids it took lately; `hops`: how often one was forwarded)
 hand_over          messages that go out

@@ -31,11 +31,11 @@ from twinbus.broker.fragment.duplicates import DuplicateHistory
 from twinbus.broker.fragment.hops import without_hops
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.fragment.locks import LockTable
-from twinbus.broker.fragment.moved_locks import MovedLocks
 from twinbus.broker.fragment.neighbours import FragmentWatcher, SessionLanes
 from twinbus.broker.fragment.tally import Tally
 from twinbus.broker.held_contents import unread_content
 from twinbus.broker.message_broker import Effect, Failed, MessageBroker
+from twinbus.broker.moved_locks import MovedLocks
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable, ServerBusy
 from twinbus.model.message import read_content

@@ -24,8 +24,8 @@ from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hand_over import take
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.fragment.locks import TOKEN_SIZE
-from twinbus.broker.fragment.moved_locks import MovedLocks, MovedSession
 from twinbus.broker.fragment.settlement import fail_deliveries
+from twinbus.broker.moved_locks import MovedLocks, MovedSession
 from twinbus.clock import NEVER, Millis
 from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from twinbus.broker.consumer import SessionLock
 from twinbus.broker.fragment.lane import Lane
-from twinbus.broker.fragment.moved_locks import MovedLocks, MovedSession
+from twinbus.broker.moved_locks import MovedLocks, MovedSession
 from twinbus.clock import Millis
 from twinbus.store.changes import StoredMessage
 from twinbus.store.messaging_store import SessionSummary

@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable, Mapping
 from random import SystemRandom
 
-from twinbus.broker.fragment.moved_locks import MovedLocks
 from twinbus.broker.held_contents import HeldContents
 from twinbus.broker.message_broker import MessageBroker
+from twinbus.broker.moved_locks import MovedLocks
 from twinbus.broker.wakeups import LongWork
 from twinbus.broker.wide_lanes import WideLanes
 from twinbus.clock import Clock
