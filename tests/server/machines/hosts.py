@@ -9,14 +9,15 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from tests.postgres_server import PostgresServer
+from tests.server.machines.databases import ReplicatedDatabase
 from tests.server.machines.machines import READY_MAX_S, STORES
 from tests.server.served_on_postgres import Served
 
 NETWORK = "10.77.{}.{}"
-SWITCH_HOST = 254
+SWITCH_HOST = 250
 NODES_PORT = 5680
-POSTGRES_PORT = 5432
+DATABASE_HOSTS = ((251, 252), (253, 254))
+"""Of primaries and standbys: addresses of the switch."""
 
 
 def _ip(*words: str) -> None:
@@ -58,7 +59,8 @@ class Hosts:
 
     def create(self) -> None:
         _ip("link", "add", self._bridge, "type", "bridge")
-        _ip("addr", "add", f"{self.address(SWITCH_HOST)}/24", "dev", self._bridge)
+        for number in (SWITCH_HOST, *(number for pair in DATABASE_HOSTS for number in pair)):
+            _ip("addr", "add", f"{self.address(number)}/24", "dev", self._bridge)
         _ip("link", "set", self._bridge, "up")
         for number in self.numbers:
             name = self._name(number)
@@ -94,23 +96,21 @@ class Hosts:
 
 
 class Cluster:
-    """Three nodes at three hosts, and PostgreSQL."""
+    """Three nodes at three hosts, and two PostgreSQL servers with a synchronous standby each."""
 
     def __init__(self, folder: Path, queues: tuple[str, ...]) -> None:
         self.hosts = Hosts(3)
         self._folder = folder
         self._queues = queues
         self.nodes: dict[int, Served] = {}
-        self.postgres: PostgresServer | None = None
+        self.databases: list[ReplicatedDatabase] = []
         self.connection_strings: dict[int, str] = {}
 
     def start(self) -> None:
         self.hosts.create()
-        address = self.hosts.address(SWITCH_HOST)
-        settings = {"listen_addresses": address}
-        self.postgres = PostgresServer(settings=settings)
-        self.postgres.create()
-        self.postgres.trust(f"{self.hosts.address(0)}/24")
+        for pair in DATABASE_HOSTS:
+            addresses = [self.hosts.address(number) for number in pair]
+            self.databases.append(ReplicatedDatabase(addresses, f"{self.hosts.address(0)}/24"))
         for number in self.hosts.numbers:
             self.begin(number)
         for number in self.hosts.numbers:
@@ -118,12 +118,13 @@ class Cluster:
 
     def begin(self, number: int) -> None:
         host = self.hosts.address(number)
-        dsn = f"postgresql://bus@{self.hosts.address(SWITCH_HOST)}:{POSTGRES_PORT}/bus"
+        first, second = (database.dsn for database in self.databases)
         options = ["--node", f"n{number}", "--listen-nodes", f"{host}:{NODES_PORT}", "--host", host, "--allow-plain"]
         options += [word for queue in self._queues for word in ("--queue", queue)]
+        options += ["--store", first]
         self.nodes[number] = Served(
             self._folder / f"n{number}",
-            dsn,
+            second,
             "shop",
             *options,
             stores=STORES,
@@ -137,6 +138,6 @@ class Cluster:
     def stop(self) -> None:
         for node in self.nodes.values():
             node.kill()
-        if self.postgres is not None:
-            self.postgres.remove()
+        for database in self.databases:
+            database.remove()
         self.hosts.remove()
