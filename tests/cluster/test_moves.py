@@ -9,7 +9,13 @@ from twinbus.broker.consumer import ReceiveMode, SessionRequest, TakenMessage
 from twinbus.broker.outcomes import COMPLETE, Abandon, DeadLetter, Defer
 from twinbus.cluster import moves
 from twinbus.cluster.moves import HELD_MAX
-from twinbus.errors import FragmentUnavailable, MessageLockLost, SessionCannotBeLocked, SessionLockLost
+from twinbus.errors import (
+    FragmentUnavailable,
+    MessageLockLost,
+    OutcomeUnknown,
+    SessionCannotBeLocked,
+    SessionLockLost,
+)
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.cluster_simulation import ClusterSimulation, Move
 from twinbus.testing.messages import make_message, message_id_of
@@ -357,3 +363,85 @@ def test_of_a_transaction_whose_store_moves_all_or_nothing_happens(
     else:
         assert queue.main.counts().active == 1
         assert sim.settle(queue.main, [taken]).good == {0}  # the lock has moved
+
+
+# Requests name no epoch
+
+
+def take_over(sim: ClusterSimulation, store: int, to: int) -> None:
+    """As of a node that is taken for dead: nothing moves with the store."""
+    sim.change_owner(store, to)
+    broker = sim.nodes[to].brokers[store]
+    broker.is_foreign = False
+    broker.store_returned()
+    sim.ports[store].run()
+
+
+def deliver(sim: ClusterSimulation, *nodes: int) -> None:
+    """What the line between these two has, both ways, and what that causes."""
+    (link,) = [link for link in sim.links if link.nodes == nodes]
+    for _ in range(4):
+        for is_back in (False, True):
+            link.step(sim.now, is_back=is_back)
+        for port in sim.ports:
+            port.run()
+
+
+def test_a_request_that_comes_to_a_former_owner_is_certainly_not_done(sim: ClusterSimulation) -> None:
+    queue = sim.queue(PLAIN)
+    store = begin(sim, queue, (1, 2))
+    sim.send(queue, make_message("a"))
+    (taken,) = sim.receiver(queue.main, 1).take()
+    sim.has_stepped_lines = True
+    sent, settled = EachReply(), EachReply()
+    queue.send_each([make_message("b")], sim.now, sent)
+    queue.main.settle_each([taken.lock_token], COMPLETE, sim.now, settled)
+    take_over(sim, store, 2)
+    deliver(sim, 0, 1)
+    for error in (sent.errors[0], settled.errors[0]):
+        assert not isinstance(error, OutcomeUnknown)
+    assert isinstance(sent.errors[0], FragmentUnavailable)
+    summary = sim.nodes[2].fronts.part.queue(queue.main.key).counts()
+    assert summary.active == 1
+
+
+def test_a_request_for_an_owner_that_has_lost_the_store_and_has_it_again_is_done_or_refused_for_what_it_names(
+    sim: ClusterSimulation,
+) -> None:
+    queue = sim.queue(PLAIN)
+    store = begin(sim, queue, (1, 2))
+    sim.send(queue, make_message("a"))
+    (taken,) = sim.receiver(queue.main, 1).take()
+    sim.has_stepped_lines = True
+    sent, settled = EachReply(), EachReply()
+    queue.send_each([make_message("b")], sim.now, sent)
+    queue.main.settle_each([taken.lock_token], COMPLETE, sim.now, settled)
+    take_over(sim, store, 2)
+    take_over(sim, store, 1)
+    deliver(sim, 0, 1)
+    assert sent.good == {0}
+    assert isinstance(settled.errors[0], MessageLockLost)
+    assert sim.nodes[1].fronts.part.queue(queue.main.key).counts().active == 2
+
+
+def test_messages_that_are_long_on_their_way_from_a_former_owner_are_not_handed_over(sim: ClusterSimulation) -> None:
+    queue = sim.queue(PLAIN)
+    store = begin(sim, queue, (1, 2))
+    receiver = sim.receiver(queue.main, 5)
+    sim.has_stepped_lines = True
+    part = sim.nodes[1].fronts.part.queue(queue.main.key)
+    local = sim.nodes[1].entities.queue("q")
+    local.send_each([make_message("a")], sim.now, EachReply())
+    sim.ports[store].run()
+    assert part.counts().active == 1
+    take_over(sim, store, 2)
+    for node in (sim.nodes[0], sim.nodes[2]):
+        node.heard_owner([store, 2, sim.epochs[store]], sim.now)
+    deliver(sim, 0, 1)
+    assert receiver.take() == []
+    assert receiver.lost is None
+    for _ in range(3):
+        for links in ((0, 2), (0, 1)):
+            deliver(sim, *links)
+        sim.nodes[0].fronts.tick(sim.now)
+    assert ids(receiver.take()) == ["a"]

@@ -11,4 +11,5 @@ front_target          where messages are sent to
 front_source          where they are received from: `front_receiver` and `demand` share credit out, `front_commands` asks around
 front_transaction     a transaction at the node that has its fragment
 ownership             which node has which fragments
+moves, mover          stores that are about to have another owner; `moved_frames`: the locks that go with them
 """

@@ -1,7 +1,7 @@
 """Owns and releases messaging stores so that what is becomes what is to be: views of the register and the leases in, switches of stores out.
 
     foreign --it is to be ours, and its lease is free--> opening --taken over--> ours
-    ours --it is to be another node's: one at a time, after calm; at once if this node leaves--> released --the other node takes it-->
+    ours --it is to be another node's: one at a time, after calm; at once if this node leaves--> handed over, with its locks
     ours --its lease is another owner's, or its database is out of reach--> foreign
 
 A node that dies stops beating, its leases end, and all others see both within a second: whoever is to own its stores now takes them. Moves
