@@ -1,6 +1,7 @@
 """Scripts of faults: defaults, jitter, files, and what is wrong with some."""
 
 import json
+import shutil
 import tomllib
 from itertools import pairwise
 from pathlib import Path
@@ -8,9 +9,10 @@ from random import Random
 
 import pytest
 
-from twinbus.errors import ArgumentError
+from twinbus.errors import ArgumentError, MessagingError
 from twinbus.rehearsal.script import SCRIPTS, Fault, FaultKind, Script, Where, default_script, jittered
 from twinbus.rehearsal.script_file import parse_script, read_script
+from twinbus.rehearsal.stage import GivenStage, Place, run_command
 
 TOML = """
 duration = 60
@@ -138,7 +140,42 @@ def test_a_file_that_is_wrong_is_named(tmp_path: Path, name: str, text: str, sai
         read_script(tmp_path / "none.toml")
 
 
-def test_the_script_in_the_documentation_is_one() -> None:
+def test_the_scripts_in_the_documentation_are_some() -> None:
     page = (Path(__file__).parents[2] / "docs/how-to/rehearse.md").read_text()
-    text = page.split("```toml\n")[1].split("```")[0]
-    assert parse_script(tomllib.loads(text)).kinds == set(FaultKind)
+    texts = [part.split("```")[0] for part in page.split("```toml\n")[1:]]
+    kinds = [parse_script(tomllib.loads(text)).kinds for text in texts]
+    assert frozenset.union(*kinds) == set(FaultKind)
+
+
+COMMAND = """
+duration = 30
+jitter = 0
+
+[[fault]]
+kind = "command"
+at = 10
+for = 5
+name = "node b is killed"
+begin = "{touch} '{begun}'"
+end = "{touch} '{over}'"
+"""
+
+
+def test_a_command_of_a_script_is_run_when_it_begins_and_when_it_is_over(tmp_path: Path) -> None:
+    begun, over = tmp_path / "it began", tmp_path / "it is over"
+    text = COMMAND.format(touch=shutil.which("touch"), begun=begun, over=over)
+    (fault,) = parse_script(tomllib.loads(text)).faults
+    place = Place("Endpoint=sb://nowhere/;SharedAccessKeyName=a;SharedAccessKey=b", None)
+    stage = GivenStage(place, place, [FaultKind.COMMAND])
+    assert str(fault) == "node b is killed, for 5 s"
+    stage.begin(fault)
+    assert (begun.exists(), over.exists()) == (True, False)
+    stage.mend(fault)
+    assert over.exists()
+
+
+def test_a_command_that_fails_is_no_fault_that_was_played() -> None:
+    with pytest.raises(MessagingError, match="'false' ended with 1"):
+        run_command(["false"])
+    with pytest.raises(MessagingError, match="cannot be run"):
+        run_command(["there-is-no-such-program"])

@@ -54,6 +54,8 @@ class FaultReport:
     paired: Availability
     unpaired: Availability
     entities: tuple[EntityInFault, ...]
+    free: tuple[Availability, Availability]
+    """Of messages without a key to the partitioned queue: of the paired sender, and of the unpaired one."""
 
     @property
     def failed_over_after_s(self) -> float | None:
@@ -133,7 +135,7 @@ def _fault_report(
         EntityInFault(entity, *_both([send for send in hit if send.entity == entity]), found.get(entity, Outage()))
         for entity in sorted({send.entity for send in sends})
     )
-    return FaultReport(text, span, *_both(hit), entities)
+    return FaultReport(text, span, *_both(hit), entities, _both([send for send in hit if send.is_free]))
 
 
 def _both(sends: Sequence[SendRecord]) -> tuple[Availability, Availability]:

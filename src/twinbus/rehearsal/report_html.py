@@ -106,6 +106,7 @@ def _faults(faults: Iterable[FaultReport]) -> str:
                 seconds(fault.recovered_after_s),
             )
         )
+        rows.append(("", "without a key, partitioned", *map(percent, fault.free), "", ""))
         rows += [
             (
                 "",

@@ -70,6 +70,7 @@ def _ledger_cells(line: LedgerLine) -> list[Text]:
 def _fault(fault: FaultReport) -> Table:
     table = _table("entity", "paired", "unpaired", "failed over after", "recovered after", left=1)
     table.add_row("all", percent(fault.paired), percent(fault.unpaired))
+    table.add_row("without a key, partitioned", *map(percent, fault.free))
     for each in fault.entities:
         if not each.is_untouched:
             times = seconds(each.outage.failed_over_after_s), seconds(each.outage.recovered_after_s)

@@ -34,6 +34,7 @@ class FaultKind(StrEnum):
     STORE_DOWN = "store-down"
     SLOW_STORE = "slow-store"
     DISCONNECT = "disconnect"
+    COMMAND = "command"
 
     @property
     def is_momentary(self) -> bool:
@@ -48,7 +49,8 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`store` is None for every messaging store of the namespace; only faults of stores use it."""
+    """`store` is None for every messaging store of the namespace; only faults of stores use it. `begin` and `end`: what is run for a
+    COMMAND, as its words; `name`: what it does."""
 
     kind: FaultKind
     at_s: float
@@ -56,6 +58,9 @@ class Fault:
     store: int | None = None
     slow_ms: int = SLOW_MS_DEFAULT
     where: Where = Where.PRIMARY
+    name: str = ""
+    begin: tuple[str, ...] = ()
+    end: tuple[str, ...] = ()
 
     @property
     def end_s(self) -> float:
@@ -75,6 +80,8 @@ class Fault:
                 return f"{which}{whose} is {self.slow_ms} ms slower for {self.duration_s:.3g} s"
             case FaultKind.DISCONNECT:
                 return f"every connection to the {self.where} is dropped"
+            case FaultKind.COMMAND:
+                return f"{self.name or ' '.join(self.begin)}, for {self.duration_s:.3g} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +208,10 @@ def _check_fault(fault: Fault) -> None:
     if not fault.kind.is_momentary:
         _require(fault.duration_s > 0, f"{where} must last longer than zero seconds.")
     _require(fault.store is None or fault.store >= 0, f"{where}: messaging stores are numbered from 0.")
+    if fault.kind is FaultKind.COMMAND:
+        _require(bool(fault.begin), f"{where} needs 'begin', the command that causes it.")
+    else:
+        _require(not (fault.begin or fault.end or fault.name), f"{where} has no commands and no name.")
     if fault.kind is FaultKind.SLOW_STORE:
         _require(0 < fault.slow_ms <= SLOW_MS_MAX, f"{where} must have from 1 to {SLOW_MS_MAX} ms.")
 

@@ -4,7 +4,7 @@ duration = 60           # seconds of traffic
 jitter = 1              # seconds by which the seed may delay a fault; default: 1
 
 [[fault]]
-kind = "kill"           # kill, hang, store-down, slow-store or disconnect
+kind = "kill"           # kill, hang, store-down, slow-store, disconnect or command
 at = 10                 # seconds since the first message
 for = 20                # seconds; not for disconnect
 where = "secondary"     # default: primary
@@ -15,9 +15,18 @@ at = 40
 for = 10
 store = 1               # default: all of them
 ms = 200                # how much longer every call takes
+
+[[fault]]
+kind = "command"
+at = 55
+for = 5
+name = "node b is killed"                       # as the report calls it; default: the command
+begin = "docker compose kill b"                 # run when it begins, without a shell
+end = "docker compose start b"                  # run when it is over; default: nothing
 """
 
 import json
+import shlex
 import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
@@ -37,6 +46,9 @@ FAULT_KEYS = {
     "store": "a whole number",
     "ms": "a whole number",
     "where": "a text",
+    "name": "a text",
+    "begin": "a text",
+    "end": "a text",
 }
 TYPES: Mapping[str, tuple[type, ...]] = {
     "a number": (int, float),
@@ -81,7 +93,17 @@ def _fault(document: object) -> Fault:
         table.get("store"),
         table.get("ms", SLOW_MS_DEFAULT),
         _chosen(Where, table.get("where", Where.PRIMARY), "one of the two namespaces"),
+        table.get("name", ""),
+        _words(table.get("begin", "")),
+        _words(table.get("end", "")),
     )
+
+
+def _words(command: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as wrong:
+        raise ArgumentError(f"'{command}' is not a command: {wrong}.") from None
 
 
 def _chosen(kind: type[Choice], text: str, what: str) -> Choice:

@@ -146,7 +146,9 @@ class TrafficSender:
         return self._record(planned, Outcome.ACCEPTED)
 
     def _record(self, planned: PlannedMessage, outcome: Outcome) -> SendRecord:
-        return SendRecord(self._who, planned.entity.path, planned.due_s, self._now(), outcome)
+        entity = planned.entity
+        is_free = entity.kind is EntityKind.PARTITIONED and planned.partition_key is None
+        return SendRecord(self._who, entity.path, planned.due_s, self._now(), outcome, is_free)
 
     def _now(self) -> float:
         return time.monotonic() - self._started_at

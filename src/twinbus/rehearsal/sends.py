@@ -53,6 +53,7 @@ class SendRecord:
     due_s: float
     ended_s: float
     outcome: Outcome
+    is_free: bool = False  # without a key, to a partitioned entity: any fragment takes it
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Where a rehearsal takes place: two namespaces, and the faults that are possible there."""
 
+import subprocess
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from twinbus.client import namespace_http
 from twinbus.client.administration import administration_client
 from twinbus.client.connection_string import parse_connection_string
 from twinbus.client.trust import stock_client_options
-from twinbus.errors import ArgumentError
+from twinbus.errors import ArgumentError, MessagingError
 from twinbus.rehearsal.script import Fault, FaultKind, Where
 
 Faults = frozenset[FaultKind]
@@ -65,7 +66,7 @@ class GivenStage:
                 f"The rehearsal only does this to a namespace that it started: {', '.join(own)}. Stop yours by hand while "
                 "the rehearsal runs, or rehearse on a temporary pair."
             )
-        if allowed and primary.endpoint is None:
+        if {*allowed} - {FaultKind.COMMAND} and primary.endpoint is None:
             raise ArgumentError("Faults need the HTTP address of a twinbus primary: give --primary-endpoint.")
         self.primary, self.secondary = primary, secondary
         self.possible: Faults = frozenset(allowed)
@@ -82,8 +83,27 @@ class GivenStage:
         return self.primary if fault.where is Where.PRIMARY else self.secondary
 
 
+COMMAND_MAX_S = 120.0
+
+
+def run_command(words: Sequence[str]) -> None:
+    """Raises MessagingError if it fails: what a rehearsal shows would have another cause than it says."""
+    if not words:
+        return
+    text = " ".join(words)
+    try:
+        done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=COMMAND_MAX_S)
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        raise MessagingError(f"'{text}' cannot be run: {fault}") from None
+    if done.returncode:
+        raise MessagingError(f"'{text}' ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-500:]}")
+
+
 def switch_on(place: Place, fault: Fault) -> None:
-    """Through the namespace's own requests for faults."""
+    """Through the namespace's own requests for faults, or by the command that the script names."""
+    if fault.kind is FaultKind.COMMAND:
+        run_command(fault.begin)
+        return
     if fault.kind is FaultKind.DISCONNECT:
         _post(place, "/$connections/disconnect")
         return
@@ -93,7 +113,9 @@ def switch_on(place: Place, fault: Fault) -> None:
 
 
 def switch_off(place: Place, fault: Fault) -> None:
-    if not fault.kind.is_momentary:
+    if fault.kind is FaultKind.COMMAND:
+        run_command(fault.end)
+    elif not fault.kind.is_momentary:
         for index in _stores(place, fault):
             _post(place, f"/$stores/{index}/up")
 
