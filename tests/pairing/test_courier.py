@@ -13,7 +13,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from tests.pairing.world import World
+from tests.pairing.world import World, run_send
 from twinbus.meter.operation import Operation
 from twinbus.pairing.backlog.delivery import Pause, ToBacklog
 from twinbus.pairing.courier import UNNUMBERED, AskPartitioning, Courier, Step, ToPrimary
@@ -63,7 +63,7 @@ def courier_of(world: World, is_failed_over: bool) -> Courier:
 def send(
     courier: Courier, recorder: Recorder, outgoing: AnyMessage | list[AnyMessage] | ServiceBusMessageBatch
 ) -> None:
-    run(courier.send(outgoing, 60), recorder)
+    run_send(courier, outgoing, 60, recorder)
 
 
 @pytest.mark.rule("B5")
@@ -148,14 +148,14 @@ def test_a_schedule_on_a_good_day_returns_the_primarys_numbers() -> None:
 def test_a_timeout_must_be_positive() -> None:
     world = World(1)
     with pytest.raises(ValueError, match="greater than 0"):
-        run(courier_of(world, False).send(ServiceBusMessage("x"), 0), Recorder(world))
+        run_send(courier_of(world, False), ServiceBusMessage("x"), 0, Recorder(world))
 
 
 @pytest.mark.parametrize("timeout_s", [math.inf, 1e12, None])
 def test_a_timeout_may_be_as_long_as_the_sdk_takes_it(timeout_s: float | None) -> None:
     world = World(1, SendAvailabilityPairedNamespaceOptions(operation_timeout=timedelta.max))
     recorder = Recorder(world)
-    run(courier_of(world, False).send(ServiceBusMessage("x"), timeout_s), recorder)
+    run_send(courier_of(world, False), ServiceBusMessage("x"), timeout_s, recorder)
     assert 86_400 < recorder.attempts[0].timeout_s < threading.TIMEOUT_MAX
 
 
@@ -170,7 +170,7 @@ def test_a_send_with_no_time_left_is_not_sent_twice() -> None:
         raise OperationTimeoutError()
 
     with pytest.raises(OperationTimeoutError):
-        run(courier.send(ServiceBusMessage("x"), 60), hang)
+        run_send(courier, ServiceBusMessage("x"), 60, hang)
 
 
 @pytest.mark.rule("B5")
@@ -178,7 +178,7 @@ def test_a_caller_in_a_hurry_costs_no_queue_its_place() -> None:
     world = World(1)
     courier = courier_of(world, True)
     with pytest.raises(OperationTimeoutError):
-        run(courier.send(ServiceBusMessage("x"), 0.5), Recorder(world, backlog=[OperationTimeoutError()]))
+        run_send(courier, ServiceBusMessage("x"), 0.5, Recorder(world, backlog=[OperationTimeoutError()]))
     assert all(queue.out_until is None for queue in world.availability.state().backlog_queues)
 
 
@@ -243,7 +243,7 @@ def test_with_an_interval_of_zero_a_part_of_the_time_is_kept_for_the_backlog(
 ) -> None:
     world = World(1, SendAvailabilityPairedNamespaceOptions(failover_interval=timedelta(0)))
     recorder = Recorder(world)
-    run(world.sender("orders").courier.send(ServiceBusMessage("x"), timeout_s), recorder)
+    run_send(world.sender("orders").courier, ServiceBusMessage("x"), timeout_s, recorder)
     assert recorder.attempts[0].timeout_s == primary_s
 
 
@@ -282,7 +282,7 @@ def test_what_a_send_waits_for_its_turn_is_added_to_its_time() -> None:
         if len(attempts) == 1:
             raise DOWN
 
-    run(courier.send(ServiceBusMessage("x"), 10), wait_then_fail_once)
+    run_send(courier, ServiceBusMessage("x"), 10, wait_then_fail_once)
     assert [attempt.timeout_s for attempt in attempts] == [5, 5]
 
 
@@ -296,7 +296,7 @@ def test_a_link_that_was_detached_because_it_was_idle_is_opened_again_for_the_sa
         if len(attempts) == 1:
             raise DOWN
 
-    run(world.sender("orders").courier.send(ServiceBusMessage("x"), 10), detached_at_first)
+    run_send(world.sender("orders").courier, ServiceBusMessage("x"), 10, detached_at_first)
     assert len(attempts) == 2
     assert world.availability.watch("orders").is_untroubled
 

@@ -140,7 +140,7 @@ def test_a_meter_that_fails_ends_no_pings() -> None:
     assert [each.path for each in pair.advance(NOON + 2 * MINUTE)] == ["orders"]
 
 
-@pytest.mark.rule("B4")
+@pytest.mark.rule("B4.3")
 def test_time_in_which_this_process_did_not_run_never_fails_a_primary_over() -> None:
     pair, lost = availability(failover_interval=timedelta(seconds=10)), 0
     pair.lost = lambda _: lost
@@ -152,7 +152,7 @@ def test_time_in_which_this_process_did_not_run_never_fails_a_primary_over() -> 
     assert pair.route("orders", NOON + MINUTE + 9_000) is Route.BACKLOG
 
 
-@pytest.mark.rule("B4")
+@pytest.mark.rule("B3.4")
 def test_what_this_process_lost_before_a_failure_does_not_put_its_failover_off() -> None:
     pair = availability(failover_interval=timedelta(0))
     pair.lost = lambda now: now - NOON

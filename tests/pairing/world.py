@@ -244,7 +244,7 @@ class SimSender:
             return None
 
         try:
-            self._run(messages, timeout_s, perform)
+            run_send(self.courier, messages[0] if len(messages) == 1 else messages, timeout_s, perform)
         except Exception:
             for each in ids:
                 auditor.refused(each)
@@ -252,20 +252,6 @@ class SimSender:
         for each in ids:
             auditor.accepted(each)
         return True
-
-    def _run(self, messages: list[AnyMessage], timeout_s: float, perform: Callable[[Step], Any]) -> None:
-        """As the senders do: a message by itself goes straight if nothing is to be decided."""
-        outgoing = messages[0] if len(messages) == 1 else messages
-        attempt = self.courier.straight(outgoing, timeout_s)
-        if attempt is None:
-            run(self.courier.send(outgoing, timeout_s), perform)
-            return
-        try:
-            perform(attempt)
-        except Exception as error:
-            run(self.courier.not_arrived(messages[0], timeout_s, attempt), perform, error)
-        else:
-            self.courier.arrived(messages[0], attempt)
 
     def _at_backlog(
         self,
@@ -289,6 +275,20 @@ class SimSender:
             for each in ids:
                 self.world.auditor.answer_lost(each)
             raise ConnectionError("reply lost")
+
+
+def run_send(courier: Courier, outgoing: Any, timeout_s: float | None, perform: Callable[[Step], Any]) -> None:
+    """As paired senders do it."""
+    attempt = courier.straight(outgoing, timeout_s)
+    if attempt is None:
+        run(courier.send(outgoing, timeout_s), perform)
+        return
+    try:
+        perform(attempt)
+    except Exception as error:
+        run(courier.not_arrived(outgoing, timeout_s, attempt), perform, error)
+    else:
+        courier.arrived(outgoing, attempt)
 
 
 def _stage(parcel: AmqpAnnotatedMessage | ServiceBusMessageBatch) -> Stage | None:
