@@ -15,6 +15,7 @@ Annotations are stored as entries and not as sections because the broker adds it
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import fields
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -162,6 +163,18 @@ def annotation(content: bytes, name: str) -> Value:
 
 def with_annotations(content: bytes, changes: Mapping[str, Value]) -> bytes:
     """The content with these message annotations set, or removed by None; all others stay byte for byte."""
+    _, header, delivery_count, count, delivery_size, size, properties, application = PREFIX.unpack_from(content)
+    entries_at = PREFIX.size + header + delivery_size
+    properties_at = entries_at + size
+    entries = content[entries_at:properties_at]
+    if not any(name.encode() in entries for name in changes):
+        # Mostly there is nothing to replace.
+        added = [_entry(name, value) for name, value in changes.items() if value is not None]
+        size += sum(map(len, added))
+        prefix = PREFIX.pack(
+            LAYOUT, header, delivery_count, count + 2 * len(added), delivery_size, size, properties, application
+        )
+        return b"".join((prefix, content[PREFIX.size : properties_at], *added, memoryview(content)[properties_at:]))
     parts = unpack(content)
     replaced = {name.encode() for name in changes}
     elements: list[bytes] = []
@@ -176,6 +189,16 @@ def with_annotations(content: bytes, changes: Mapping[str, Value]) -> bytes:
         if value is not None:
             elements += (encode_symbol(name), encode_value(value))
     return pack(parts._replace(entry_count=len(elements), entries=b"".join(elements)))
+
+
+def _entry(name: str, value: Value) -> bytes:
+    return _text_entry(name, value) if type(value) is str else encode_symbol(name) + encode_value(value)
+
+
+@lru_cache(maxsize=64)
+def _text_entry(name: str, value: str) -> bytes:
+    """The owner of a claim is written to thousands of messages."""
+    return encode_symbol(name) + encode_value(value)
 
 
 def compound_start(data: bytes, pos: int) -> tuple[int, int]:

@@ -44,6 +44,7 @@ FRAME = Struct("<BqIIQ")
 VERSION = 1
 """Of the records: a medium keeps it beside them and refuses a newer one."""
 ENQUEUED_COLUMNS = 8
+ALTERED_COLUMNS = 6
 NO_FRAGMENT = 0
 VIEW_SIZE_MIN = 8 * 1024
 """Contents of this size on average are cut out of a view; smaller ones are cut faster out of a copy of all of them."""
@@ -51,6 +52,9 @@ STATE_FORGOTTEN = -1
 IS_SWAPPED = sys.byteorder == "big"
 
 Piece: TypeAlias = "bytes | array[int]"
+
+
+_ALTERED = Struct(f"{FRAME.format}{ALTERED_COLUMNS}q")
 
 
 class Kind(IntEnum):
@@ -82,6 +86,9 @@ def encode_changes(changes: Sequence[Change]) -> list[Piece]:
     for change in changes:
         if isinstance(change, Copied):
             pieces += _copied(change, shared, numbers)
+            continue
+        if type(change) is Altered:
+            pieces += _altered(change)
             continue
         kind, integers, text, tail, tail_size = _record(change)
         pieces += (
@@ -223,6 +230,17 @@ def _row_altered(fragment: FragmentKey, integers: list[int], place: int) -> RowA
     return RowAltered(fragment, number, state, delivery_count, due_at, expires_at, size, place)
 
 
+def _altered(change: Altered) -> tuple[bytes, bytes]:
+    """Where messages are claimed there are thousands of them."""
+    content = change.content
+    integers = change.sequence_number, change.state, change.delivery_count, change.due_at, change.expires_at
+    if content is None:
+        size, content = CONTENT_STAYS, b""
+    else:
+        size = len(content)
+    return _ALTERED.pack(Kind.ALTERED, change.fragment, ALTERED_COLUMNS, 0, len(content), *integers, size), content
+
+
 def _record(change: Change) -> _Record:
     if isinstance(change, Enqueued):
         return _enqueued(change)
@@ -235,10 +253,6 @@ def _record(change: Change) -> _Record:
             kind = Kind.FRAGMENT_DELETED
         case Removed(sequence_numbers=integers):
             kind = Kind.REMOVED
-        case Altered(_, number, state, delivery_count, due_at, expires_at, content):
-            kind, tail = Kind.ALTERED, content or b""
-            size = CONTENT_STAYS if content is None else len(content)
-            integers = [number, state, delivery_count, due_at, expires_at, size]
         case Activated(_, scheduled_number, number, enqueued_at, expires_at):
             kind, integers = Kind.ACTIVATED, [scheduled_number, number, enqueued_at, expires_at]
         case ActivatedTogether(_, numbers, first_number, enqueued_at, expiries):
