@@ -1,6 +1,6 @@
 """`python -m bench.pipeline_source`: what Spark reads from a queue, compared with one stock receiver, on the same namespace.
 
-    python -m bench.pipeline_source [--rounds 3] [--count 50000] [--size 1024] [--master local[2]] [--partitioned]
+    python -m bench.pipeline_source [--rounds 3] [--count 50000] [--size 1024] [--master local[2]] [--partitioned] [--jobs read]
 
 In each round the stock client receives and completes messages in a process of its own; then Spark looks at a full queue
 (a batch query and a stream) and takes it away (a stream that consumes), to a sink that throws everything away. Spark has
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from bench.clients import QUEUE, comparison_parser, in_process_of_its_own, served, show_rates
 from bench.pipeline_sink import empty
-from bench.processor_time import processor_seconds
+from bench.processor_time import processor_seconds, threads_of
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.message import encode_message
 from twinbus.pipeline.session import spark_session
@@ -116,9 +116,11 @@ def compare(options: argparse.Namespace) -> None:
             "readStream, browse": lambda: queue.streamed("browse"),
             "readStream, consume": lambda: queue.streamed("consume"),
         }
+        jobs = {name: job for name, job in jobs.items() if re.search(options.jobs, name)}
         queue.fill(WARM_COUNT, options.size)
         for job in jobs.values():
             job()
+        empty(connection_string)
         for _ in range(options.rounds):
             queue.fill(STOCK_COUNT, options.size)
             stock = argparse.Namespace(count=STOCK_COUNT, size=options.size)
@@ -133,6 +135,7 @@ def compare(options: argparse.Namespace) -> None:
                     raise SystemExit(f"{name}: {found} messages of {options.count}")
                 results.setdefault(name, []).append(rate)
                 costs.setdefault(name, []).append((processor_seconds(os.getpid()) or 0.0) - used)
+            empty(connection_string)
         show_rates(results)
         for name, seconds in costs.items():
             print(
@@ -151,9 +154,7 @@ def worker_megabytes(pid: int) -> float:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
         peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        threads = [Path(f"/proc/{pid}/task/{each}/children") for each in os.listdir(f"/proc/{pid}/task")]
-        children += [child for file in threads for child in file.read_text().split()]
+        children = [child for each in threads_of(pid) for child in each.joinpath("children").read_text().split()]
     except FileNotFoundError:
         return 0.0
     own = int(peak[1]) / 1024 if peak is not None and b"pyspark.daemon" in words else 0.0
@@ -172,6 +173,7 @@ def show_overhead(mode: str, query: "StreamingQuery") -> None:
 def main() -> None:
     parser = comparison_parser(__doc__, 50_000)
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--jobs", default="", help="a pattern: only those whose names have it")
     compare(parser.parse_args())
 
 

@@ -10,11 +10,16 @@ def own_seconds(pid: int) -> float:
     return sum(int(field) for field in fields[11:13]) / os.sysconf("SC_CLK_TCK")
 
 
+def threads_of(pid: int) -> list[Path]:
+    return list(Path(f"/proc/{pid}/task").iterdir())
+
+
 def processor_seconds(pid: int) -> float | None:
     """Includes children that have ended. None if there is no such process, or no /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        # Of all threads: a JVM starts its Python workers from whichever it likes.
+        children = [child for each in threads_of(pid) for child in each.joinpath("children").read_text().split()]
     except FileNotFoundError:
         return None
     own = sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
