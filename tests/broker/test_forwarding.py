@@ -8,12 +8,12 @@ from twinbus.amqp.codec.sections import decode_sections
 from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.entity.forwarding import RETRY_PAUSE, RUN_MAX
 from twinbus.broker.entity.message_queue import MessageQueue
-from twinbus.broker.fragment.hops import HOPS_MAX
 from twinbus.broker.outcomes import DeadLetter
 from twinbus.errors import NotAllowed
 from twinbus.model.content import application_properties
 from twinbus.model.delivery import encode_delivery
 from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.hops import HOPS_MAX
 from twinbus.model.message import read_content
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message, message_id_of

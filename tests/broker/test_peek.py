@@ -4,13 +4,15 @@ from collections.abc import Collection
 
 import pytest
 
-from twinbus.broker.commands import Claim, Peek, PeekMerged, PeekRange, RangePage
+from twinbus.broker.commands import Claim, Peek, PeekMerged, PeekPacked, PeekRange, RangePage
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.operations import peek as peek_operations
 from twinbus.broker.outcomes import Defer
 from twinbus.errors import ArgumentError, FragmentUnavailable
+from twinbus.model.delivery import encode_peeked
 from twinbus.model.descriptions import QueueDescription, SqlFilter
+from twinbus.model.packed_payloads import unpack, unpack_numbers
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import StoredMessage
 from twinbus.store.reads import ANY_STATE
@@ -228,3 +230,29 @@ def test_a_range_that_leaves_its_fragment_is_refused(
 def test_a_fragment_that_is_unhealthy_says_so(sim: Simulation, queue: QueueEntity) -> None:
     sim.lose_store(queue.main.fragments[0].broker.index)
     assert isinstance(asked(sim, queue, 1, 10).error, FragmentUnavailable)
+
+
+@pytest.mark.parametrize("with_bodies", [True, False])
+@pytest.mark.parametrize("sql", [None, "sys.MessageId <> '4'"])
+def test_a_packed_page_has_the_payloads_of_the_same_range(
+    sim: Simulation, sql: str | None, *, with_bodies: bool
+) -> None:
+    """Whatever their state, whether the entity gave them back, and with expired ones between them."""
+    queue = sim.queue(QueueDescription("packed"))
+    sim.send(queue, *[make_message(str(number), time_to_live=1_000 if number == 3 else None) for number in range(9)])
+    assert sim.ask(queue.main, Claim(2, owner="job")).value == [1, 2]
+    sim.clock.advance(2_000)
+    wanted = None if sql is None else SqlFilter(sql)
+    first: int | None = 1
+    while first is not None:
+        page = sim.ask(queue.main, PeekRange(first, 8, 3, ANY_STATE, wanted, with_bodies)).value
+        packed = sim.ask(queue.main, PeekPacked(first, 8, 3, ANY_STATE, wanted, with_bodies)).value
+        fronts, bodies = unpack(packed.fronts, packed.front_ends), unpack(packed.bodies, packed.body_ends)
+        assert [front + body for front, body in zip(fronts, bodies, strict=True)] == encode_peeked(page.rows)
+        assert list(unpack_numbers(packed.sizes)) == [len(row.content) for row in page.rows]
+        assert packed.next_number == page.next_number
+        first = page.next_number
+
+
+def test_a_packed_page_outside_the_fragment_is_refused(sim: Simulation, queue: QueueEntity) -> None:
+    assert isinstance(sim.ask(queue.main, PeekPacked(5, 4, 3)).error, ArgumentError)

@@ -1,13 +1,16 @@
 """What only a twinbus namespace can be asked, over a real one."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from tests.interop.running_server import RunningServer
+from twinbus.amqp.codec.sections import ValueBody
 from twinbus.client.entity_extras import EntityExtras, next_positions
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
+from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.request_node import Answer
 from twinbus.errors import NotImplementedHere
 from twinbus.model.wire_names import MessageState
@@ -91,6 +94,21 @@ async def test_a_range_is_read_page_by_page_with_bodies_or_without(server: Runni
     assert page.next_number == 7
     assert [message.body for message in (await extras.peek_range(7, 9, with_bodies=False)).messages] == [None] * 3
     assert await extras.peek_range(50, 60) == ([], None)
+
+
+async def test_a_namespace_that_does_not_pack_pages_is_read_too(server: RunningServer, namespace: Namespace) -> None:
+    server.create_queue("listed")
+    sender = await namespace.sender("listed")
+    bodies: list[Any] = [b"data", None, ValueBody(5), b""]
+    assert not any(await sender.send_batches([encode_message(body) for body in bodies]))
+
+    async def ask(path: str, operation: str, body: dict[str, Any]) -> Answer:
+        return await namespace.ask(path, operation, {**body, "packed": False})
+
+    listed = await EntityExtras("listed", ask).peek_packed(1, 4)
+    packed = await namespace.extras("listed").peek_packed(1, 4)
+    assert listed == packed
+    assert [ReceivedMessage(payload).body for payload in packed.payloads()] == [b"data", None, 5, b""]
 
 
 async def test_a_range_may_be_asked_for_some_states_only(server: RunningServer, namespace: Namespace) -> None:

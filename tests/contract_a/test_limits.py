@@ -9,12 +9,11 @@ from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.amqp.events import LinkDetached
 from twinbus.broker import fragment_transaction, message_broker
 from twinbus.broker.consumer import SessionRequest
-from twinbus.broker.fragment import hops
 from twinbus.broker.operations import peek
 from twinbus.clock import NEVER
 from twinbus.gateway.links import bindings, receiver_attach
 from twinbus.management import quotas, validation
-from twinbus.model import descriptions, message_limits, paths
+from twinbus.model import descriptions, hops, message_limits, paths
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.entity_properties import property_of
 from twinbus.model.rules import index

@@ -47,6 +47,7 @@ reports = st.one_of(
     st.tuples(st.just("committed"), bursts, fragments, st.sampled_from([Cause.SEND, Cause.SCHEDULE])),
     st.tuples(st.just("delivered"), bursts, fragments, st.just(Cause.RECEIVE)),
     st.tuples(st.just("shown"), bursts, fragments, st.just(Cause.PEEK)),
+    st.tuples(st.just("paged"), bursts, fragments, st.just(Cause.PEEK)),
     st.tuples(st.just("settled"), bursts, fragments, st.just(Cause.SETTLE)),
     st.tuples(st.just("asked"), bursts, fragments, st.just(Cause.SEND)),
     st.tuples(st.just("time"), bursts, fragments, st.just(Cause.SEND)),
@@ -126,6 +127,9 @@ def test_counts_bytes_and_units_are_exact_at_every_rate(
                 wanted += expected(cause, fragment, burst)
             case "shown" if burst:
                 meter.peeked(stored(fragment, burst))
+                wanted += expected(cause, fragment, burst)
+            case "paged" if burst:
+                meter.paged([len(message.content) for message in burst], fragment)
                 wanted += expected(cause, fragment, burst)
             case "settled":
                 meter.settled(len(burst))

@@ -1,7 +1,6 @@
 """Numbers that folders of other versions hold: a store that reads what it wrote itself does not notice if one changes."""
 
-from twinbus.broker.fragment import hops
-from twinbus.model import content, wire_names
+from twinbus.model import content, hops, wire_names
 from twinbus.model.paths import SubQueue
 from twinbus.model.wire_names import MessageState
 from twinbus.store import change_rules, changes, checksums, journal_record, row_ids

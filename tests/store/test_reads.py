@@ -24,6 +24,7 @@ from twinbus.store.reads import (
     FirstUnexpired,
     Load,
     MemoryWanted,
+    PackedScan,
     Read,
     ReadNumbers,
     ReadSessionState,
@@ -40,6 +41,7 @@ from twinbus.testing.messages import make_message
 KEY = fragment_key(1, 0)
 EXAMPLES: list[Read[object]] = [
     Scan(KEY, 0, 10, 1_000),
+    PackedScan(KEY, 0, 9, 10, 1_000, now=5),
     ReadNumbers(KEY, [1, 2]),
     ReadTogether(KEY, [1, 2], 1_000),
     TimesFrom(KEY, [1, 3]),

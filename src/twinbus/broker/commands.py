@@ -17,7 +17,7 @@ from twinbus.clock import Millis
 from twinbus.model.descriptions import SqlAction, SqlFilter
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import StoredMessage
-from twinbus.store.reads import ACTIVE_ONLY, ANY_STATE, BacklogShares, NumberedTime
+from twinbus.store.reads import ACTIVE_ONLY, ANY_STATE, BacklogShares, NumberedTime, PackedRows
 
 T = TypeVar("T")
 
@@ -76,6 +76,18 @@ class PeekRange(Command[RangePage]):
     states: Collection[MessageState] = ANY_STATE
     filter: SqlFilter | None = None
     """Others are left out, and so is what it fails on. A page may then be empty although more follows."""
+    with_bodies: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PeekPacked(Command[PackedRows]):
+    """As `PeekRange`, encoded where the rows are: for readers of whole entities."""
+
+    first: int
+    last: int
+    count_max: int  # message_limits.RANGE_COUNT_MAX at most
+    states: Collection[MessageState] = ANY_STATE
+    filter: SqlFilter | None = None
     with_bodies: bool = True
 
 

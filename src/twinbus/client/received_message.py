@@ -10,7 +10,7 @@ from functools import cached_property
 from uuid import UUID
 
 from twinbus.amqp.codec.decode import decode_value
-from twinbus.amqp.codec.section_bounds import ordered_sections
+from twinbus.amqp.codec.section_bounds import ordered_sections, section_bounds
 from twinbus.amqp.codec.sections import (
     DataBody,
     Header,
@@ -169,6 +169,16 @@ def only_data(payload: bytes, pos: int) -> bytes | None:
     else:
         return None
     return payload[start:] if start + size == len(payload) else None
+
+
+def split_payload(payload: bytes) -> tuple[bytes, bytes]:
+    """Up to where the data of its body begin, and those; no data if the body is anything but one section of them."""
+    try:
+        bounds = section_bounds(payload)
+    except DecodeError:
+        bounds = None
+    data = None if bounds is None else only_data(payload, bounds[_BODY])
+    return (payload, b"") if data is None else (payload[: len(payload) - len(data)], data)
 
 
 def time_of(millis: Millis) -> datetime:

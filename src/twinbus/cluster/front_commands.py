@@ -342,6 +342,7 @@ _WAYS: Final[Mapping[type[Command[Any]], Way]] = {
     commands.Peek: _peek,
     commands.PeekMerged: _peek_merged,
     commands.PeekRange: _by_first,
+    commands.PeekPacked: _by_first,
     commands.ReceiveDeferred: _by_numbers,
     commands.CancelScheduled: _by_numbers,
     commands.Purge: _purge,

@@ -24,7 +24,7 @@ from twinbus.cluster.line_frames import LineBroken
 from twinbus.model import descriptions
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import StoredMessage
-from twinbus.store.reads import BacklogShares, NumberedTime, Share
+from twinbus.store.reads import BacklogShares, NumberedTime, PackedRows, Share
 
 DEPTH_MAX = 40
 
@@ -72,6 +72,8 @@ RECORDS: Final[tuple[type[Any], ...]] = (
     NumberedTime,
     BacklogShares,
     Share,
+    commands.PeekPacked,
+    PackedRows,
 )
 ENUMERATIONS: Final[tuple[type[Enum], ...]] = (MessageState, ReceiveMode)
 

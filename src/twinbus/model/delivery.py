@@ -7,13 +7,13 @@ content, the bare message follows these bytes:
 header | delivery annotations: x-opt-lock-token, sender's | message annotations: the broker's, sender's | bare message
 
 In a burst most messages begin alike, as their senders repeat themselves. What comes before the sender's entries then differs
-in lock, times and number only, and is packed in one call (`encode_locked`, `encode_peeked`).
+in lock, times and number only, and is packed in one call (`encode_locked`, `split_peeked`).
 """
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from struct import Struct
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from twinbus.amqp.codec.encode import encode_symbol, encode_value
 from twinbus.amqp.codec.types import Long, Timestamp, UInt
@@ -30,7 +30,6 @@ _ENQUEUED_TIME = encode_symbol(wire_names.ENQUEUED_TIME) + b"\x83"
 _SEQUENCE_NUMBER = encode_symbol(wire_names.SEQUENCE_NUMBER) + b"\x81"
 _LOCKED_UNTIL = encode_symbol(wire_names.LOCKED_UNTIL) + b"\x83"
 _MESSAGE_STATE = encode_symbol(wire_names.MESSAGE_STATE)
-_ACTIVE = _MESSAGE_STATE + encode_value(0)
 _ENQUEUE_SEQUENCE_NUMBER = encode_symbol(wire_names.ENQUEUED_SEQUENCE_NUMBER)
 
 _DELIVERY_ANNOTATIONS = b"\x00\x53\x71"
@@ -54,6 +53,10 @@ _pack_unlocked = Struct(f">{len(_NO_DELIVERY_ANNOTATIONS)}s{_MAP_HEAD}{_OWN}").p
 _UNKNOWN = b"\xff"  # no content begins like this
 VIEW_SIZE_MIN = 8 * 1024
 """From this size on, a view costs less than a slice."""
+
+ALIKE_MAX = 64
+"""Beginnings that are remembered of the contents of one page: ids and keys of a few lengths each make that many."""
+_DATA_SHORT, _DATA_LONG = b"\x00\x53\x75\xa0", b"\x00\x53\x75\xb0"
 
 _COUNT_SIZE = 4  # the size of a map includes its count
 _UNLOCKED_SIZE = _COUNT_SIZE + len(_ENQUEUED_TIME) + len(_SEQUENCE_NUMBER) + 16
@@ -135,35 +138,86 @@ def _pack_alike(token_at: int, time_at: int) -> Callable[..., bytes]:
 
 def encode_peeked(rows: Sequence[Peeked]) -> list[bytes]:
     """Payloads of rows that somebody looks at, each with its state."""
-    encoded: list[bytes] = []
-    known, known_size, has_next = _UNKNOWN, 0, len(rows) > 1
-    pack: Callable[..., bytes] = _pack_unlocked
-    before_time = b""
+    fronts, bodies = split_peeked(rows)
+    return [b"".join(parts) for parts in zip(fronts, bodies, strict=True)]
+
+
+class _Alike(NamedTuple):
+    """What peeked rows have in common whose contents begin alike."""
+
+    pack: Callable[..., bytes]
+    before_time: bytes
+    shown_state: bytes
+    state: int
+    delivery_count: int
+    body_at: int  # in the content
+
+
+def split_peeked(rows: Sequence[Peeked]) -> tuple[list[bytes], list[bytes | memoryview]]:
+    """As `encode_peeked`, each payload in two parts: up to where the data of its body begin, and those.
+
+    A body that is anything but one data section belongs to the first part.
+    """
+    fronts: list[bytes] = []
+    bodies: list[bytes | memoryview] = []
+    known: dict[bytes, _Alike] = {}
+    known_size = 0
     for row in rows:
         content = row.content
+        alike = known.get(content[:known_size])
         if (
-            content[:known_size] == known
+            alike is not None
             and row.expires_at == NEVER
-            and not (row.delivery_count or row.state or row.enqueued_sequence_number or row.due_at)
+            and row.state == alike.state
+            and row.delivery_count == alike.delivery_count
+            and not (row.enqueued_sequence_number or row.due_at)
         ):
-            front = pack(before_time, row.enqueued_at, _SEQUENCE_NUMBER, row.sequence_number, _ACTIVE)
-            rest = content[known_size:] if len(content) < VIEW_SIZE_MIN else memoryview(content)[known_size:]
-            encoded.append(front + rest)
-            continue
-        encoded.append(encode_peeked_row(row))
-        _, header_size, delivery_entry_count, count, delivery_size, size, _, _ = _unpack_prefix(content)
-        if has_next and not delivery_entry_count and not delivery_size:
+            pack, before_time, shown_state, _, _, body_at = alike
+            data_at = _data_at(content, body_at)
+            front = pack(before_time, row.enqueued_at, _SEQUENCE_NUMBER, row.sequence_number, shown_state)
+            fronts.append(front + content[known_size:data_at])
+        else:
+            payload = encode_peeked_row(row)
+            _, header_size, delivery_entry_count, count, delivery_size, size, properties, application = _unpack_prefix(
+                content
+            )
             known_size = _PREFIX_SIZE + header_size
-            known = content[:known_size]
-            annotations = _MESSAGE_ANNOTATIONS + _size_count(_UNLOCKED_SIZE + len(_ACTIVE) + size, 6 + count)
-            before_time = known[_PREFIX_SIZE:] + _NO_DELIVERY_ANNOTATIONS + annotations + _ENQUEUED_TIME
-            pack = _pack_peeked_alike(len(before_time))
-    return encoded
+            body_at = known_size + delivery_size + size + properties + application
+            data_at = _data_at(content, body_at)
+            fronts.append(payload[: len(payload) - len(content) + data_at])
+            if not delivery_entry_count and not delivery_size:
+                if len(known) == ALIKE_MAX:
+                    known.clear()
+                known[content[:known_size]] = _alike(row, content[_PREFIX_SIZE:known_size], count, size, body_at)
+        bodies.append(content[data_at:] if len(content) < VIEW_SIZE_MIN else memoryview(content)[data_at:])
+    return fronts, bodies
+
+
+def _alike(row: Peeked, header: bytes, count: int, size: int, body_at: int) -> _Alike:
+    shown_state = _MESSAGE_STATE + encode_value(int(row.state))
+    annotations = _MESSAGE_ANNOTATIONS + _size_count(_UNLOCKED_SIZE + len(shown_state) + size, 6 + count)
+    if row.delivery_count:
+        header = _with_delivery_count(header, row.delivery_count)
+    before_time = header + _NO_DELIVERY_ANNOTATIONS + annotations + _ENQUEUED_TIME
+    pack = _pack_peeked_alike(len(before_time), len(shown_state))
+    return _Alike(pack, before_time, shown_state, row.state, row.delivery_count, body_at)
+
+
+def _data_at(content: bytes, body_at: int) -> int:
+    """Where the data of a body begin that is one data section; else the end of the content."""
+    form = content[body_at : body_at + 4]
+    if form == _DATA_LONG:
+        data_at = body_at + 8
+        if int.from_bytes(content[body_at + 4 : data_at]) == len(content) - data_at:
+            return data_at
+    elif form == _DATA_SHORT and len(content) > body_at + 4 and content[body_at + 4] == len(content) - body_at - 5:
+        return body_at + 5
+    return len(content)
 
 
 @lru_cache(maxsize=64)
-def _pack_peeked_alike(time_at: int) -> Callable[..., bytes]:
-    return Struct(f">{time_at}sq{len(_SEQUENCE_NUMBER)}sq{len(_ACTIVE)}s").pack
+def _pack_peeked_alike(time_at: int, state_size: int) -> Callable[..., bytes]:
+    return Struct(f">{time_at}sq{len(_SEQUENCE_NUMBER)}sq{state_size}s").pack
 
 
 def encode_peeked_row(row: Peeked, locked_until: Millis | None = None) -> bytes:

@@ -16,6 +16,9 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 from twinbus.clock import NEVER, Millis
 from twinbus.model import wire_names
 from twinbus.model.content import application_properties, without_body
+from twinbus.model.delivery import split_peeked
+from twinbus.model.hops import without_hops
+from twinbus.model.packed_payloads import pack, pack_numbers
 from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import FragmentKey, StoredMessage
@@ -68,6 +71,52 @@ class Scan:
             for row in rows:
                 row.content = without_body(row.content)
         return rows
+
+
+class PackedRows(NamedTuple):
+    """Rows as whoever peeks is shown them, already encoded: a reader of thousands wants nothing else of them."""
+
+    fronts: bytes  # payloads up to where the data of their bodies begin: see `split_peeked`, `packed_payloads`
+    front_ends: bytes
+    bodies: bytes
+    body_ends: bytes
+    sizes: bytes  # of the contents: what a bill counts
+    next_number: int | None  # where to go on; None: there is nothing more in the range
+
+
+@dataclass(frozen=True, slots=True)
+class PackedScan:
+    """As `Scan`, up to the number `last` and without what has expired. May show none although more follows."""
+
+    fragment: FragmentKey
+    after: int
+    last: int
+    count_max: int
+    bytes_max: int
+    now: Millis
+    states: Collection[MessageState] = ANY_STATE
+    with_bodies: bool = True
+
+    def run(self, store: MessagingStore) -> PackedRows:
+        scan = Scan(
+            self.fragment, self.after, self.count_max, self.bytes_max, self.states, with_bodies=self.with_bodies
+        )
+        rows = scan.run(store)
+        has_more = bool(rows) and rows[-1].sequence_number < self.last
+        shown = unexpired([row for row in rows if row.sequence_number <= self.last], self.now)
+        return pack_rows(shown, rows[-1].sequence_number + 1 if has_more else None)
+
+
+def pack_rows(rows: Rows, next_number: int | None) -> PackedRows:
+    fronts, bodies = split_peeked(hide_hops(rows))
+    return PackedRows(*pack(fronts), *pack(bodies), pack_numbers([len(row.content) for row in rows]), next_number)
+
+
+def hide_hops(rows: Rows) -> Rows:
+    """How often a message was forwarded concerns no reader."""
+    for row in rows:
+        row.enqueued_sequence_number = without_hops(row.enqueued_sequence_number)
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +448,7 @@ def carry_out(read: Read[T], store: MessagingStore) -> T:
 READS: Final = frozenset(
     {
         Scan,
+        PackedScan,
         ReadNumbers,
         ReadTogether,
         TimesFrom,

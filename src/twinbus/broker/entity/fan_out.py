@@ -14,7 +14,6 @@ from twinbus.broker.entity.topic_room import TopicRoom
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.decision import Decision, dead_letter_row
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.fragment.hops import without_hops
 from twinbus.broker.fragment.intake import DROPPED, expiry_of, find_fresh, remember, take_fresh
 from twinbus.broker.wakeups import LongSteps
 from twinbus.clock import Millis
@@ -26,6 +25,7 @@ from twinbus.model.dead_letter_reasons import (
     SESSION_ID_IS_NULL,
     SESSION_ID_IS_NULL_TEXT,
 )
+from twinbus.model.hops import without_hops
 from twinbus.model.message import Message, is_front_too_large, read_content
 from twinbus.model.rules.index import Copy, RuleIndex
 from twinbus.model.rules.view import FilterView

@@ -27,7 +27,6 @@ from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hand_over import take
-from twinbus.broker.fragment.hops import HOPS_MAX, hops_of, with_hops, without_hops
 from twinbus.broker.fragment.settlement import settle_each
 from twinbus.broker.outcomes import COMPLETE, RELEASE
 from twinbus.broker.replies import SendReply
@@ -36,6 +35,7 @@ from twinbus.errors import EntityNotFound, MessageTooLarge, MessagingError
 from twinbus.model import wire_names
 from twinbus.model.content import with_annotations
 from twinbus.model.dead_letter_reasons import HOP_COUNT_EXCEEDED, hop_count_text
+from twinbus.model.hops import HOPS_MAX, hops_of, with_hops, without_hops
 from twinbus.model.message import Message, read_content, sent_size
 from twinbus.model.message_limits import HEADER_SIZE_MAX
 from twinbus.store.changes import StoredMessage, SubQueue

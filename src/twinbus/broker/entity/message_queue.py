@@ -348,6 +348,7 @@ OPERATIONS: Final[Mapping[type[Command[Any]], Callable[[AskedQueue, Any, Millis]
     commands.Peek: peek.peek,
     commands.PeekMerged: peek.peek_merged,
     commands.PeekRange: peek.peek_range,
+    commands.PeekPacked: peek.peek_packed,
     commands.ReceiveDeferred: by_number.receive_deferred,
     commands.CancelScheduled: by_number.cancel_scheduled,
     commands.Purge: bulk.purge,

@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.fragment.hops import hops_of, with_hops, without_hops
 from twinbus.broker.message_broker import Effect, Failed
 from twinbus.broker.wakeups import LongSteps
 from twinbus.clock import NEVER, Millis
 from twinbus.model import dead_letter_reasons, wire_names
 from twinbus.model.content import with_annotations, with_application_properties
+from twinbus.model.hops import hops_of, with_hops, without_hops
 from twinbus.model.message import is_front_too_large
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import (

@@ -28,7 +28,6 @@ from twinbus.broker.consumer import SessionLock
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.agenda import Agenda
 from twinbus.broker.fragment.duplicates import DuplicateHistory
-from twinbus.broker.fragment.hops import without_hops
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.fragment.locks import LockTable
 from twinbus.broker.fragment.neighbours import FragmentWatcher, SessionLanes
@@ -38,6 +37,7 @@ from twinbus.broker.message_broker import Effect, Failed, MessageBroker
 from twinbus.broker.moved_locks import MovedLocks
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable, ServerBusy
+from twinbus.model.hops import without_hops
 from twinbus.model.message import read_content
 from twinbus.model.partition_key import pinning_key
 from twinbus.model.session_key import session_key

@@ -10,9 +10,9 @@ from itertools import repeat
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.duplicates import KEYS_MAX, DuplicateHistory, duplicate_key
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.fragment.hops import without_hops
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import QuotaExceeded, ServerBusy
+from twinbus.model.hops import without_hops
 from twinbus.model.message import Message
 from twinbus.model.partition_key import pinning_key
 from twinbus.model.wire_names import MessageState

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 
-from twinbus.broker.commands import Peek, PeekMerged, PeekRange, RangePage
+from twinbus.broker.commands import Peek, PeekMerged, PeekPacked, PeekRange, RangePage
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import check_any_available
-from twinbus.broker.fragment.hops import without_hops
 from twinbus.broker.operations.asked_queue import AskedQueue
 from twinbus.broker.operations.steps import Steps, read_each, read_one
 from twinbus.clock import Millis
@@ -18,7 +17,17 @@ from twinbus.model.rules.evaluation import Test
 from twinbus.model.rules.view import FilterView
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.changes import StoredMessage
-from twinbus.store.reads import FirstUnexpired, Rows, Scan, Unexpired, unexpired
+from twinbus.store.reads import (
+    FirstUnexpired,
+    PackedRows,
+    PackedScan,
+    Rows,
+    Scan,
+    Unexpired,
+    hide_hops,
+    pack_rows,
+    unexpired,
+)
 
 PEEK_BYTES_MAX = 256 * 1024
 RANGE_BYTES_MAX = 1024 * 1024
@@ -53,7 +62,7 @@ def _page(fragment: Fragment, command: Peek, number: int, now: Millis) -> Steps[
         rows = yield from read_one(fragment, scan)
         shown = unexpired(rows, now)
         if shown or not rows:
-            return _hide_hops(shown)
+            return hide_hops(shown)
         number = rows[-1].sequence_number + 1
 
 
@@ -72,7 +81,7 @@ def peek_merged(queue: AskedQueue, command: PeekMerged, now: Millis) -> Steps[Ro
         ]
     )
     check_any_available(queue.fragments)
-    return _hide_hops(_merge([answer for answer in answers if isinstance(answer, Unexpired)], count_max))
+    return hide_hops(_merge([answer for answer in answers if isinstance(answer, Unexpired)], count_max))
 
 
 def _merge(runs: Sequence[Unexpired], count_max: int) -> Rows:
@@ -104,12 +113,7 @@ def peek_range(queue: AskedQueue, command: PeekRange, now: Millis) -> Steps[Rang
     """For readers of thousands of messages. A page says whether the range has more: readers of different ranges go on
     side by side, and none of them asks once too often."""
     first, last = command.first, command.last
-    index = first >> SEQUENCE_BITS
-    if last < first or last >> SEQUENCE_BITS != index or not 0 <= index < len(queue.fragments):
-        raise ArgumentError(
-            "A range has to be within one fragment of the entity, and its last number not below its first."
-        )
-    fragment, count_max = queue.fragments[index], min(command.count_max, RANGE_COUNT_MAX)
+    fragment, count_max = _fragment_of_range(queue, first, last), min(command.count_max, RANGE_COUNT_MAX)
     test = None if command.filter is None else compile_test(command.filter)
     for _ in range(SCANS_MAX) if test is not None else count():
         scan = Scan(
@@ -117,7 +121,7 @@ def peek_range(queue: AskedQueue, command: PeekRange, now: Millis) -> Steps[Rang
         )
         rows = yield from read_one(fragment, scan)
         first = rows[-1].sequence_number + 1 if rows else last + 1
-        shown = _hide_hops(unexpired([row for row in rows if row.sequence_number <= last], now))
+        shown = hide_hops(unexpired([row for row in rows if row.sequence_number <= last], now))
         if test is not None:
             shown = [row for row in shown if _matches(test, row)]
         if first > last:
@@ -127,15 +131,35 @@ def peek_range(queue: AskedQueue, command: PeekRange, now: Millis) -> Steps[Rang
     return RangePage([], first)
 
 
+def peek_packed(queue: AskedQueue, command: PeekPacked, now: Millis) -> Steps[PackedRows]:
+    """Rows that nobody has to look at here stay in the store, which encodes them."""
+    first, last = command.first, command.last
+    fragment, count_max = _fragment_of_range(queue, first, last), min(command.count_max, RANGE_COUNT_MAX)
+    states, with_bodies = command.states, command.with_bodies
+    if command.filter is not None:
+        wanted = PeekRange(first, last, count_max, states, command.filter, with_bodies)
+        return pack_rows(*(yield from peek_range(queue, wanted, now)))
+    while True:
+        scan = PackedScan(
+            fragment.key, first - 1, last, count_max, RANGE_BYTES_MAX, now, states, with_bodies=with_bodies
+        )
+        page = yield from read_one(fragment, scan)
+        if page.sizes or page.next_number is None:
+            return page
+        first = page.next_number
+
+
+def _fragment_of_range(queue: AskedQueue, first: int, last: int) -> Fragment:
+    index = first >> SEQUENCE_BITS
+    if last < first or last >> SEQUENCE_BITS != index or not 0 <= index < len(queue.fragments):
+        raise ArgumentError(
+            "A range has to be within one fragment of the entity, and its last number not below its first."
+        )
+    return queue.fragments[index]
+
+
 def _matches(test: Test, row: StoredMessage) -> bool:
     try:
         return bool(test(FilterView(row.content, row.sequence_number, row.enqueued_at)))
     except FilterError:
         return False
-
-
-def _hide_hops(rows: Rows) -> Rows:
-    """How often a message was forwarded concerns no reader."""
-    for row in rows:
-        row.enqueued_sequence_number = without_hops(row.enqueued_sequence_number)
-    return rows

@@ -33,7 +33,6 @@ from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import fragment_of_numbers
-from twinbus.broker.fragment.hops import without_hops
 from twinbus.broker.fragment.intake import check_size, expiry_of
 from twinbus.broker.operations.asked_queue import AskedQueue
 from twinbus.broker.operations.steps import Steps, commit, read_timed
@@ -42,6 +41,7 @@ from twinbus.errors import ArgumentError, FilterError, MessagingError, NotAllowe
 from twinbus.model import wire_names
 from twinbus.model.content import with_annotations, with_application_properties
 from twinbus.model.descriptions import FRAGMENT_COUNT
+from twinbus.model.hops import without_hops
 from twinbus.model.message import Message, is_front_too_large, read_content, sent_size
 from twinbus.model.partition_key import candidates, pinning_key
 from twinbus.model.paths import path_key

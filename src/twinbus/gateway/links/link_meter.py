@@ -222,6 +222,18 @@ class LinkMeter:
         else:
             self.counted(Cause.PEEK)
 
+    def paged(self, sizes: Sequence[int], fragment: int) -> None:
+        """A page of one fragment, of contents of these sizes. Always summed: nobody looks for one message among thousands."""
+        if not self._is_waiting:
+            self._wait()
+        sums = self._sums[Cause.PEEK][fragment]
+        if max(sizes) > _ONE_UNIT_MAX:
+            for size in sizes:
+                sums.add(size)
+        else:
+            sums.count += len(sizes)
+            sums.size += sum(sizes)
+
     def counted(
         self, cause: Cause, count: int = 1, *, messages: int = 0, size: int = 0, fragment: int = NO_FRAGMENT
     ) -> None:
@@ -294,6 +306,9 @@ class _Unmetered(LinkMeter):
         pass
 
     def handed_out(self, *_: Any) -> None:
+        pass
+
+    def paged(self, *_: Any) -> None:
         pass
 
     def counted(self, *_: Any, **__: Any) -> None:

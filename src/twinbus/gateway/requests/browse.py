@@ -18,6 +18,7 @@ from twinbus.broker.commands import (
     ListFragments,
     Peek,
     PeekMerged,
+    PeekPacked,
     PeekRange,
     RangePage,
     ReceiveDeferred,
@@ -35,7 +36,7 @@ from twinbus.model.descriptions import FRAGMENT_COUNT, SqlFilter
 from twinbus.model.message_limits import PEEK_COUNT_MAX, RANGE_COUNT_MAX, TIMES_COUNT_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import StoredMessage
-from twinbus.store.reads import ANY_STATE, BacklogShares, NumberedTime
+from twinbus.store.reads import ANY_STATE, BacklogShares, NumberedTime, PackedRows
 
 SEQUENCE_NUMBERS_MAX = 4_096
 NO_LOCK: Millis = 0
@@ -106,15 +107,29 @@ def peek_range_of_fragment(call: Call) -> None:
     def body(page: RangePage) -> Response:
         if not page.rows and page.next_number is None:
             return NO_MESSAGES
-        fields: dict[str, Value] = {"messages": encode_page(encode_peeked(page.rows))}
-        if page.next_number is not None:
-            fields["next-sequence-number"] = Long(page.next_number)
-        return Response.ok(fields)
+        return _page({"messages": encode_page(encode_peeked(page.rows))}, page.next_number)
+
+    def packed_body(page: PackedRows) -> Response:
+        if not page.sizes and page.next_number is None:
+            return NO_MESSAGES
+        fields: dict[str, Value] = {"fronts": page.fronts, "front-ends": page.front_ends}
+        if with_bodies:
+            fields |= {"bodies": page.bodies, "body-ends": page.body_ends}
+        return _page(fields, page.next_number)
 
     condition = arguments.optional_text("filter")
     wanted = None if condition is None else SqlFilter(condition)
     with_bodies = not arguments.is_set("omit-message-body")
-    queue.ask(PeekRange(first, last, count, states, wanted, with_bodies), call.now, call.answer(body))
+    if arguments.is_set("packed"):
+        queue.ask(PeekPacked(first, last, count, states, wanted, with_bodies), call.now, call.answer(packed_body))
+    else:
+        queue.ask(PeekRange(first, last, count, states, wanted, with_bodies), call.now, call.answer(body))
+
+
+def _page(fields: dict[str, Value], next_number: int | None) -> Response:
+    if next_number is not None:
+        fields["next-sequence-number"] = Long(next_number)
+    return Response.ok(fields)
 
 
 def states_of(arguments: Arguments, default: Collection[MessageState]) -> Collection[MessageState]:

@@ -26,9 +26,11 @@ from twinbus.gateway.nodes.request_message import Arguments, Response
 from twinbus.management.control_plane import ControlPlane
 from twinbus.meter.operation import Cause
 from twinbus.model.descriptions import Right
+from twinbus.model.packed_payloads import unpack_numbers
 from twinbus.model.session_key import is_same_session
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.changes import StoredMessage
+from twinbus.store.reads import PackedRows
 
 T = TypeVar("T")
 
@@ -169,8 +171,12 @@ def as_peek(call: Call, messages: Sequence[StoredMessage]) -> None:
     call.meter.peeked(messages)
 
 
-def as_range_peek(call: Call, page: RangePage) -> None:
-    call.meter.peeked(page.rows)
+def as_range_peek(call: Call, page: RangePage | PackedRows) -> None:
+    if isinstance(page, RangePage) or not page.sizes:
+        call.meter.peeked(page.rows if isinstance(page, RangePage) else ())
+    else:
+        fragment = call.arguments.number("first-sequence-number") >> SEQUENCE_BITS
+        call.meter.paged(unpack_numbers(page.sizes), fragment)
 
 
 def as_receive(call: Call, deliveries: Sequence[TakenMessage]) -> None:
