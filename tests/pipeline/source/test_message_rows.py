@@ -8,13 +8,15 @@ import pytest
 
 from twinbus.amqp.codec.sections import Header, MessageProperties, Sections, SequenceBody, ValueBody, encode_sections
 from twinbus.amqp.codec.types import Array, Described, Symbol, Timestamp, UInt
+from twinbus.client.entity_extras import PackedPage
 from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.model import wire_names
 from twinbus.pipeline.connection_options import OptionError
-from twinbus.pipeline.source import message_rows
+from twinbus.pipeline.source import shaped_rows
 from twinbus.pipeline.source.columns import COLUMNS, NAMES, arrow_schema, chosen
-from twinbus.pipeline.source.message_rows import record_batch, record_batches
+from twinbus.pipeline.source.message_rows import record_batch
+from twinbus.pipeline.source.shaped_rows import Payloads, record_batches
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
@@ -22,6 +24,10 @@ NOON_MS = int(NOON.timestamp() * 1000)
 
 def received(body: object = b"x", **properties: object) -> ReceivedMessage:
     return ReceivedMessage(encode_message(body, **properties))  # type: ignore[arg-type]
+
+
+def page(messages: list[ReceivedMessage]) -> Payloads:
+    return Payloads.of_page(PackedPage.of([message.payload for message in messages], None))
 
 
 def only(message: ReceivedMessage, name: str) -> object:
@@ -134,9 +140,9 @@ def test_a_part_that_cannot_be_decoded_is_null_and_the_rest_of_the_rows_are_ther
 
 
 def test_batches_are_bounded_by_bytes_and_only_one_message_makes_a_larger_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_rows, "BATCH_BYTES_MAX", 1_000)
+    monkeypatch.setattr(shaped_rows, "BATCH_BYTES_MAX", 1_000)
     sizes = [300, 300, 300, 300, 2_000, 10]
-    pages = [[received(bytes(size)) for size in sizes[:4]], [received(bytes(size)) for size in sizes[4:]]]
+    pages = [page([received(bytes(size)) for size in part]) for part in (sizes[:4], sizes[4:])]
     batches = list(record_batches(pages, "orders", ["body"]))
     assert [[len(body.as_py()) for body in batch["body"]] for batch in batches] == [
         [300, 300, 300],
@@ -147,14 +153,14 @@ def test_batches_are_bounded_by_bytes_and_only_one_message_makes_a_larger_one(mo
 
 
 def test_batches_are_bounded_by_rows_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_rows, "BATCH_ROWS_MAX", 4)
-    batches = list(record_batches([[received()] * 6, [received()] * 4], "orders"))
+    monkeypatch.setattr(shaped_rows, "BATCH_ROWS_MAX", 4)
+    batches = list(record_batches([page([received()] * 6), page([received()] * 4)], "orders"))
     assert [batch.num_rows for batch in batches] == [4, 4, 2]
     assert all(isinstance(batch, pa.RecordBatch) and batch.schema == arrow_schema() for batch in batches)
 
 
 def test_no_messages_make_no_batch() -> None:
-    assert list(record_batches([[], []], "orders")) == []
+    assert list(record_batches([page([]), page([])], "orders")) == []
 
 
 def test_a_reader_may_choose_columns_by_a_schema_of_its_own() -> None:

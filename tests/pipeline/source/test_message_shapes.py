@@ -7,7 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from twinbus.amqp.codec.types import Value
+from twinbus.amqp.codec.types import Int, Long, Value
+from twinbus.client.entity_extras import PackedPage
 from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.clock import NEVER
@@ -15,14 +16,19 @@ from twinbus.model.content import without_body
 from twinbus.model.delivery import encode_peeked_row
 from twinbus.model.message import read_message
 from twinbus.model.wire_names import MessageState
-from twinbus.pipeline.source import message_rows
+from twinbus.pipeline.source import shaped_rows
 from twinbus.pipeline.source.columns import NAMES
-from twinbus.pipeline.source.message_rows import ShapedRows, record_batch, record_batches
+from twinbus.pipeline.source.message_rows import record_batch
+from twinbus.pipeline.source.shaped_rows import Payloads, ShapedRows, record_batches
 from twinbus.store.changes import StoredMessage
 
 NOON_MS = 1_767_355_200_000
 TEXTS = ("session_id", "subject", "to", "reply_to", "reply_to_session_id", "correlation_id", "content_type")
 NOON = datetime.fromtimestamp(NOON_MS / 1000, UTC)
+
+
+def payloads(messages: list[ReceivedMessage]) -> Payloads:
+    return Payloads.of_page(PackedPage.of([message.payload for message in messages], None))
 
 
 def text(dice: Random, length: int) -> str:
@@ -108,8 +114,8 @@ def test_rows_by_shape_are_those_of_messages_decoded_one_by_one(seed: int) -> No
     ]
     names = NAMES if seed % 3 else tuple(dice.sample(NAMES, 5))
     rows = ShapedRows("orders", names)
-    assert rows.batch(messages[:50]).equals(record_batch(messages[:50], "orders", names))
-    assert rows.batch(messages[50:]).equals(record_batch(messages[50:], "orders", names))
+    assert rows.batch(payloads(messages[:50])).equals(record_batch(messages[:50], "orders", names))
+    assert rows.batch(payloads(messages[50:])).equals(record_batch(messages[50:], "orders", names))
 
 
 def ordinary(count: int) -> list[ReceivedMessage]:
@@ -122,10 +128,35 @@ def ordinary(count: int) -> list[ReceivedMessage]:
     return found
 
 
+def test_properties_of_messages_that_look_alike_are_those_that_each_message_has() -> None:
+    """Numbers of any size are no part of a shape; a text that JSON escapes is escaped."""
+    dice = Random(1)
+    given = [
+        {
+            "n": n,
+            "small": Int(n % 90),
+            "big": Long(n * 2**30),
+            "who": f"w{n % 7}",
+            "odd": '"' if n == 77 else "x",
+            "ok": n % 2 > 0,
+        }
+        for n in range(100)
+    ]
+    for names in (("n", "small", "big", "who", "ok"), ("odd", "who")):
+        sent = [
+            encode_message(b"x", message_id=text(dice, 6), application_properties={k: v[k] for k in names})
+            for v in given
+        ]
+        received = [ReceivedMessage(payload) for payload in sent]
+        rows = ShapedRows("orders", ("properties", "messageId"))
+        assert rows.batch(payloads(received)).equals(record_batch(received, "orders", ("properties", "messageId")))
+        assert rows._hits > 90
+
+
 def test_messages_of_one_sender_have_a_few_shapes() -> None:
     rows = ShapedRows("orders", NAMES)
-    rows.batch(ordinary(500))
-    assert len(rows._plans) <= message_rows.SHAPES_MAX
+    rows.batch(payloads(ordinary(500)))
+    assert len(rows._plans) <= shaped_rows.SHAPES_MAX
     assert rows._hits > 400
 
 
@@ -134,7 +165,7 @@ def test_a_body_that_was_cut_off_has_no_known_shape() -> None:
     broken = [
         ReceivedMessage(message.payload[:-1]) if place % 9 == 0 else message for place, message in enumerate(messages)
     ]
-    (found,) = record_batches([broken], "orders")
+    (found,) = record_batches([payloads(broken)], "orders")
     assert found.equals(record_batch(broken, "orders"))
 
 
@@ -142,7 +173,7 @@ def test_text_that_is_not_utf_8_is_null_where_it_is() -> None:
     messages = [encode_message(b"x", message_id="abcdef", subject=f"s{number}") for number in range(20)]
     messages[7] = messages[7].replace(b"abcdef", b"abc\xff\xfef")
     received = [ReceivedMessage(payload) for payload in messages]
-    (found,) = record_batches([received], "orders")
+    (found,) = record_batches([payloads(received)], "orders")
     assert found.equals(record_batch(received, "orders"))
     assert found["messageId"].null_count == 1
 
@@ -150,5 +181,5 @@ def test_text_that_is_not_utf_8_is_null_where_it_is() -> None:
 def test_where_every_message_has_its_own_shape_nobody_keeps_looking() -> None:
     received = [ReceivedMessage(encode_message(b"x", message_id="i" * number)) for number in range(1, 120)]
     rows = ShapedRows("orders", ("messageId",))
-    assert rows.batch(received).to_pydict() == {"messageId": ["i" * number for number in range(1, 120)]}
+    assert rows.batch(payloads(received)).to_pydict() == {"messageId": ["i" * number for number in range(1, 120)]}
     assert not rows._plans

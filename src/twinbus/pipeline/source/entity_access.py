@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from twinbus.client.entity_extras import RangePage
+from twinbus.client.entity_extras import PackedPage, RangePage
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.clock import Millis
 from twinbus.model import wire_names
@@ -55,6 +55,19 @@ class EntityAccess(Protocol):
 
         `condition` is a SQL filter, for a twinbus namespace alone.
         """
+        ...
+
+    async def packed_page(
+        self,
+        first: int,
+        end: int,
+        count_max: int,
+        states: Sequence[MessageState],
+        *,
+        with_bodies: bool,
+        condition: str | None = None,
+    ) -> PackedPage:
+        """As `page`, for readers that take many messages apart together."""
         ...
 
     async def times(self, numbers: Sequence[int]) -> list[tuple[int, Millis] | None]:

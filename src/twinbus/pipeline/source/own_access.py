@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from twinbus.client.entity_extras import EntityExtras, RangePage
+from twinbus.client.entity_extras import EntityExtras, PackedPage, RangePage
 from twinbus.client.namespace import Namespace
 from twinbus.clock import Millis
 from twinbus.errors import InternalError, ServerBusy
@@ -54,6 +54,20 @@ class OwnAccess:
         condition: str | None = None,
     ) -> RangePage:
         return await self._extras.peek_range(
+            first, end - 1, count_max, states=states, with_bodies=with_bodies, condition=condition
+        )
+
+    async def packed_page(
+        self,
+        first: int,
+        end: int,
+        count_max: int,
+        states: Sequence[MessageState],
+        *,
+        with_bodies: bool,
+        condition: str | None = None,
+    ) -> PackedPage:
+        return await self._extras.peek_packed(
             first, end - 1, count_max, states=states, with_bodies=with_bodies, condition=condition
         )
 

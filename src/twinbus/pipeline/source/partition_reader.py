@@ -1,26 +1,47 @@
 """What a task does: its slices in, record batches out. It locks nothing, so Spark may repeat it as often as it likes.
 
-While the rows of one page are built, the next page is being fetched.
+    numbers of a slice --cut--> pieces --asked for, a few ahead--> pages --in the order of the numbers--> record batches
+
+Where a page ends is known only when it is there, so a piece is as long as a page was lately: it mostly takes one request, and
+the next pieces are asked for meanwhile. A piece that takes more requests is read to its end before the next one.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from itertools import islice
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from twinbus.client.entity_extras import RangePage
+from twinbus.client.entity_extras import PackedPage
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import MessagingError
 from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.source.entity_access import EntityAccess
 from twinbus.pipeline.source.live_entity import LiveEntity, own, plain
-from twinbus.pipeline.source.message_rows import record_batches
 from twinbus.pipeline.source.options import Mode, SourceOptions
 from twinbus.pipeline.source.planning import MessageSlices, Slice
 from twinbus.pipeline.source.ranges import Range, RangeSet, by_fragment
+from twinbus.pipeline.source.shaped_rows import Payloads, record_batches
 from twinbus.pipeline.source.starting_points import enqueued_at
 
 BODY = "body"
+PIECES_AHEAD = 3
+"""Requests under way while a page is taken apart: they bound what a worker holds besides one record batch."""
+
+
+class Piece(NamedTuple):
+    """Numbers of one fragment, from `first` to below `end`, and what to take of them, None for all."""
+
+    first: int
+    end: int
+    wanted: RangeSet | None
+
+
+class Asked(NamedTuple):
+    piece: Piece
+    answer: "Future[PackedPage] | None"  # None: there was no connection
 
 
 def read_slices(partition: MessageSlices, options: SourceOptions, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -33,64 +54,74 @@ def read_slices(partition: MessageSlices, options: SourceOptions, names: Sequenc
 class SliceReader:
     def __init__(self, entity: LiveEntity, options: SourceOptions, names: Sequence[str]) -> None:
         self._entity = entity
-        self._page_count = options.page_count
+        self._page_count = self._piece_size = options.page_count
         # Whatever is claimed is deferred, and everything that is claimed is read.
         self._states = (MessageState.DEFERRED,) if options.mode is Mode.CONSUME else options.states
         self._oldest = options.oldest
         self._condition = options.condition
         self._has_bodies = options.has_bodies and BODY in names
 
-    def pages(self, part: Slice) -> Iterator[list[ReceivedMessage]]:
+    def pages(self, part: Slice) -> Iterator[Payloads]:
         """Fragment after fragment, in the order of their numbers."""
-        spans = [_span(ranges) for ranges in by_fragment(part.ranges).values()]
-        place = 0
-        first, end, wanted = spans[place]
-        waiting = self._ask(first, end)
-        while True:
-            page, chosen = self._answer(waiting, first, end), wanted
+        pieces = self._pieces(part)
+        asked = deque(map(self._ask, islice(pieces, PIECES_AHEAD)))
+        while asked:
+            piece, answer = asked.popleft()
+            page = self._answer(answer, piece)
             if page.next_number is not None:
-                first = page.next_number
-            elif place + 1 < len(spans):
-                place += 1
-                first, end, wanted = spans[place]
+                rest = piece._replace(first=page.next_number)
+                self._piece_size = max(1, rest.first - piece.first)
+                asked.appendleft(self._ask(rest))
             else:
-                yield self._only(page.messages, chosen)
-                return
-            waiting = self._ask(first, end)
-            yield self._only(page.messages, chosen)
+                self._piece_size = min(self._page_count, 2 * self._piece_size)
+                asked += map(self._ask, islice(pieces, 1))
+            yield self._only(Payloads.of_page(page), piece.wanted)
 
-    def _only(self, messages: list[ReceivedMessage], wanted: RangeSet | None) -> list[ReceivedMessage]:
-        if wanted is not None:
-            messages = [message for message in messages if (message.sequence_number or 0) in wanted]
-        if self._oldest is not None:
-            messages = [message for message in messages if enqueued_at(message) >= self._oldest]
-        return messages
+    def _pieces(self, part: Slice) -> Iterator[Piece]:
+        """Each as long as pages are when it is cut."""
+        for ranges in by_fragment(part.ranges).values():
+            first, end, wanted = _span(ranges)
+            while first < end:
+                cut = min(end, first + self._piece_size)
+                yield Piece(first, cut, wanted)
+                first = cut
 
-    def _ask(self, first: int, end: int) -> "Future[RangePage] | None":
-        """None while there is no connection."""
+    def _only(self, payloads: Payloads, wanted: RangeSet | None) -> Payloads:
+        if wanted is None and self._oldest is None:
+            return payloads
+        places = [place for place, message in enumerate(payloads.messages()) if self._is_in(message, wanted)]
+        return payloads.taken(pa.array(places, pa.int64()))
+
+    def _is_in(self, message: ReceivedMessage, wanted: RangeSet | None) -> bool:
+        if wanted is not None and (message.sequence_number or 0) not in wanted:
+            return False
+        return self._oldest is None or enqueued_at(message) >= self._oldest
+
+    def _ask(self, piece: Piece) -> Asked:
         try:
-            return self._entity.start(lambda access: self._page(access, first, end))
+            return Asked(piece, self._entity.start(lambda access: self._page(access, piece)))
         except MessagingError:
-            return None
+            return Asked(piece, None)
 
-    def _answer(self, waiting: "Future[RangePage] | None", first: int, end: int) -> RangePage:
+    def _answer(self, waiting: "Future[PackedPage] | None", piece: Piece) -> PackedPage:
         try:
             if waiting is not None:
                 return waiting.result()
         except MessagingError:
             pass  # asked once more, with patience
-        return self._entity.call(lambda access: self._page(access, first, end))
+        return self._entity.call(lambda access: self._page(access, piece))
 
-    async def _page(self, access: EntityAccess, first: int, end: int) -> RangePage:
-        return await access.page(
+    async def _page(self, access: EntityAccess, piece: Piece) -> PackedPage:
+        first, end, _ = piece
+        return await access.packed_page(
             first, end, self._page_count, self._states, with_bodies=self._has_bodies, condition=self._condition
         )
 
 
-def _span(ranges: Sequence[Range]) -> tuple[int, int, RangeSet | None]:
+def _span(ranges: Sequence[Range]) -> Piece:
     """From the first number to the end of the last, and what to take of it, None for all.
 
     Claims may lie in many small ranges: one pass over all of them takes fewer requests than one for each.
     """
     wanted = None if len(ranges) == 1 else RangeSet(sorted(ranges))
-    return min(first for first, _ in ranges), max(end for _, end in ranges), wanted
+    return Piece(min(first for first, _ in ranges), max(end for _, end in ranges), wanted)

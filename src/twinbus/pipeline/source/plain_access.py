@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from twinbus.amqp.codec.section_bounds import ordered_sections
 from twinbus.amqp.codec.sections import Header, Sections, encode_sections
-from twinbus.client.entity_extras import RangePage
+from twinbus.client.entity_extras import PackedPage, RangePage
 from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
@@ -110,6 +110,19 @@ class PlainAccess:
         if not with_bodies:
             chosen = [_without_body(message) for message in chosen]
         return RangePage(chosen, following if following < end else None)
+
+    async def packed_page(
+        self,
+        first: int,
+        end: int,
+        count_max: int,
+        states: Sequence[MessageState],
+        *,
+        with_bodies: bool,
+        condition: str | None = None,
+    ) -> PackedPage:
+        page = await self.page(first, end, count_max, states, with_bodies=with_bodies, condition=condition)
+        return PackedPage.of([message.payload for message in page.messages], page.next_number)
 
     async def times(self, numbers: Sequence[int]) -> list[tuple[int, Millis] | None]:
         raise NotImplementedHere("A namespace of the service has a peek for each number, and no times alone.")
