@@ -61,7 +61,7 @@ def test_a_damaged_message_is_found_set_aside_and_accepted(tmp_path: Path, capsy
         assert [
             message["body"] for message in commands.json("receive", "q", "--count", "2", "--namespace", "damaged")
         ] == ["first", "third"]
-        commands.text("store", "accept-loss", "-n", "damaged", "0")
+        commands.text("store", "accept-loss", "-n", "damaged", "0", "--yes")
         assert health_of(served)["status"] == "healthy"
         assert "No damage" in commands.text("store", "check", "-n", "damaged")
         assert served.stop() == 0
@@ -82,7 +82,10 @@ def test_a_store_whose_folder_is_gone_is_lost_until_the_loss_is_accepted(
         assert "accept-loss" in found_by_check(commands, "gone")[0]["what"]
         commands.text("store", "accept-loss", "-n", "gone", "7", code=2)
         assert "no messaging store 7" in commands.errors
-        assert "opens now" in commands.text("store", "accept-loss", "-n", "gone", "1")
+        commands.text("store", "accept-loss", "-n", "gone", "1", code=2)
+        assert "--yes" in commands.errors
+        assert health_of(served)["unhealthy_stores"] == {"1": "lost"}
+        assert "opens now" in commands.text("store", "accept-loss", "-n", "gone", "1", "--yes")
         assert health_of(served)["status"] == "healthy"
         assert served.stop() == 0
 

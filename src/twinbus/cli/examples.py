@@ -115,7 +115,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "cost prices": ("twinbus cost prices", "twinbus cost prices --write prices.toml"),
     "store list": ("twinbus store list", "twinbus store list --namespace secondary"),
     "store check": ("twinbus store check", "twinbus store check 3"),
-    "store accept-loss": ("twinbus store accept-loss 3",),
+    "store accept-loss": ("twinbus store accept-loss 3", "twinbus store accept-loss 3 --yes"),
     "store down": ("twinbus store down 3", "twinbus store down --all"),
     "store up": ("twinbus store up 3", "twinbus store up"),
     "store move": ("twinbus store move 3 --to b", "twinbus store move 3"),

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import typer
 
 from twinbus.cli.command import Call, command
+from twinbus.cli.confirmation import YesOption, confirm
 from twinbus.cli.failures import CommandFailed
 from twinbus.cli.help_pages import Group
 from twinbus.cli.namespaces.running import read_running
@@ -53,13 +54,23 @@ def check(call: Call, index: IndexArgument = None) -> None:
 
 
 @command(app, "accept-loss")
-def accept_loss(call: Call, index: Annotated[int, typer.Argument(help="Number of the store, from 0.", min=0)]) -> None:
+def accept_loss(
+    call: Call,
+    index: Annotated[int, typer.Argument(help="Number of the store, from 0.", min=0)],
+    *,
+    yes: YesOption = False,
+) -> None:
     """Let a store that is missing or damaged open with what is left of it. The rest is set aside in its folder."""
     from twinbus.server.data_folder import witness_of
     from twinbus.store.folder.identity import accept_loss as accept
 
     paths = _store_paths(call)
     _require_store(call, index, len(paths))
+    confirm(
+        f"Give up what is missing or damaged in messaging store {index} of '{call.namespace}'?",
+        yes,
+        "Nothing was given up.",
+    )
     accept(witness_of(paths[index]))
     running = read_running(call.folder)
     if running is not None:
