@@ -13,6 +13,7 @@ from tests.measured import Measured
 from twinbus.errors import StoreDamaged, StoreUnavailable
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import Enqueued, FragmentCreated, SessionStateSet, StoredMessage, fragment_key
+from twinbus.store.folder import accepted_loss
 from twinbus.store.folder.accepted_loss import go_on_without
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME, PAGE_BYTES
@@ -180,3 +181,28 @@ def test_a_process_that_ends_while_tables_are_salvaged_costs_nothing(
         assert read(folder) == wanted
         assert not [path.name for path in folder.iterdir() if path.name.startswith("salvag")]
     assert moves >= 3
+
+
+def test_tables_that_were_put_back_meanwhile_are_not_replaced_by_what_was_salvaged_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process ended after it had salvaged tables; then somebody put back a copy, which is damaged in another place."""
+    folder, copy = tmp_path / "store", tmp_path / "copy"
+    filled(folder)
+    pages = leaf_pages(folder, "messages")
+    shutil.copytree(folder, copy)
+    overwrite(folder, pages[0], b"\xff" * PAGE_BYTES)
+    overwrite(copy, pages[-1], b"\xff" * PAGE_BYTES)
+    with monkeypatch.context() as patched:
+        patched.setattr(accepted_loss, "_put_aside", crash)
+        with pytest.raises(Crash):
+            go_on_without(folder)
+    assert (folder / "salvaged").exists()
+    shutil.copy(copy / FILE_NAME, folder / FILE_NAME)
+    go_on_without(folder)
+    go_on_without(copy)
+    assert read(folder) == read(copy)
+
+
+def crash(_: Path) -> None:
+    raise Crash

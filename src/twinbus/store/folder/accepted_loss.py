@@ -4,8 +4,9 @@ What can be used stays: tables that pass their check, or the rows of others that
 journal every batch up to the first that is damaged or missing. Files that go, and those that are cut, are in `set-aside-N` as
 they were found.
 
-Salvaged tables are made in a folder of their own, which gets its name when they are whole. From then on they are what the store goes
-on with, also if the process ends before they are in place: the next one finds the damaged tables, or none, and takes them.
+Salvaged tables are made in a folder of their own, which gets its name when they are whole. Then the damaged ones go, and from then
+on the salvaged ones are what the store goes on with, also if the process ends before they are in place: the next one finds no
+tables, and takes them. If it finds tables, they may be others, which somebody has put there since: it begins anew.
 """
 
 import logging
@@ -73,7 +74,7 @@ def _usable_position(folder: Path) -> int | None:
 def _salvaged_position(folder: Path) -> int | None:
     """Tables with what can still be read take the place of those that cannot be used; None if there is nothing to start from."""
     salvaged = folder / SALVAGED_NAME / FILE_NAME
-    if not salvaged.exists() and not _salvage(folder):
+    if (not salvaged.exists() or (folder / FILE_NAME).exists()) and not _salvage(folder):
         return None
     # The first one that goes is the file of the tables itself: with others missing it would be an older state of them.
     for path in sorted(folder.glob(f"{FILE_NAME}*")):
