@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cache
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import TypeVar
 
 from twinbus.errors import StoreDamaged
@@ -31,6 +31,7 @@ ROWS_PER_STATEMENT = 100
 ROWS_PER_RANGE = 1_000
 RUN_MIN = 8
 BYTES_PER_STATEMENT = 1 << 20
+LARGE_BYTES = 4 << 20
 NO_SLOT = 0
 PAGES_PER_STEP = 128
 FREE_PAGES_KEPT = 256
@@ -54,6 +55,13 @@ def write_checkpoint(connection: sqlite3.Connection, layer: Layer) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def is_large(layer: Layer) -> bool:
+    """Whether there is so much to write that it keeps a disk busy."""
+    overlays = layer.fragments.values()
+    sizes = (row[SIZE] for overlay in overlays for row in overlay.rows.values() if row[PLACE] > 0)
+    return any(size > LARGE_BYTES for size in accumulate(sizes))
 
 
 def give_back_space(connection: sqlite3.Connection, is_hurried: Callable[[], bool]) -> None:

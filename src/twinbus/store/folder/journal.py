@@ -132,7 +132,7 @@ class SegmentFile:
         if end > self._allocated:
             self._allocate(end + min(max(end, ALLOCATION_MIN), ALLOCATION_MAX))
         self._write([header, body], self.end)
-        self._sync()
+        sync_data(self._descriptor)
         # Checked by name and not with fstat: after an fstat, Linux records the exact time of the next write, and the sync
         # of that write has to write the time as well.
         if not os.access(self._path, os.F_OK):
@@ -190,7 +190,7 @@ class SegmentFile:
         os.ftruncate(self._descriptor, self.end)
         tail = self.read(self._tail, self.end - self._tail)
         self._write([tail], self._tail)
-        self._sync()
+        sync_data(self._descriptor)
         sync_folder(self._path.parent)
         self._allocated = self.end
 
@@ -236,10 +236,6 @@ class SegmentFile:
         written = os.pwritev(self._descriptor, pieces, place)
         if written != size:
             raise StoreUnavailable(f"{self._path}: wrote {written} bytes of {size}. Free some space.")
-
-    def _sync(self) -> None:
-        # macOS has no fdatasync; fsync does the same and more.
-        getattr(os, "fdatasync", os.fsync)(self._descriptor)
 
     def _allocate(self, end: int) -> None:
         # Only speed depends on this: if there is no space to allocate ahead, there may still be enough for the batch.
@@ -319,6 +315,12 @@ def make_folder(folder: Path) -> None:
         # A folder that we may enter but not read cannot be synced, and was not created here.
         with contextlib.suppress(PermissionError):
             sync_folder(above.parent)
+
+
+def sync_data(descriptor: int) -> None:
+    """Returns once what was written to the file is on the disk."""
+    # macOS has no fdatasync; fsync does the same and more.
+    getattr(os, "fdatasync", os.fsync)(descriptor)
 
 
 def sync_folder(folder: Path) -> None:

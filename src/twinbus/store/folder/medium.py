@@ -5,16 +5,17 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from twinbus.errors import StoreDamaged, StoreInUse, StoreUnavailable
 from twinbus.store.changes import FragmentKey
 from twinbus.store.damage import CheckedPage, Damage, RowsDamaged
 from twinbus.store.folder.accepted_loss import go_on_without
-from twinbus.store.folder.checkpoint import give_back_space, write_checkpoint
+from twinbus.store.folder.checkpoint import give_back_space, is_large, write_checkpoint
 from twinbus.store.folder.identity import StoreIdentity
 from twinbus.store.folder.journal import SegmentFile, make_folder, segment_numbers, segment_path
+from twinbus.store.folder.steady_writes import SteadyWrites
 from twinbus.store.folder.table_check import check_rows, check_tables, damage_in, set_aside
 from twinbus.store.folder.tables import FILE_NAME, Snapshot, TablesFile, bring_home, connect, prepare, snapshot
 from twinbus.store.layers.overlay import Layer
@@ -112,6 +113,7 @@ class FolderTables:
             check_tables(self._reader, folder)
             self._file = TablesFile(folder)
             self._writer = connect(folder, cache_bytes)
+            self._steady = SteadyWrites([folder / FILE_NAME, folder / f"{FILE_NAME}-wal"])
         except BaseException:
             self._reader.close()
             raise
@@ -121,7 +123,8 @@ class FolderTables:
 
     def write_checkpoint(self, layer: Layer) -> None:
         self._file.require()
-        write_checkpoint(self._writer, layer)
+        with self._steady.during() if is_large(layer) else nullcontext():
+            write_checkpoint(self._writer, layer)
         self._file.require()
 
     def tidy(self, is_hurried: Callable[[], bool]) -> None:
@@ -147,6 +150,7 @@ class FolderTables:
     def close(self) -> None:
         self._writer.close()
         self._reader.close()
+        self._steady.close()
 
 
 def is_damage(error: Exception) -> bool:

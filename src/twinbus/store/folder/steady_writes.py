@@ -1,0 +1,50 @@
+"""The files of a large checkpoint, synced again and again while it is written.
+
+SQLite syncs at the end, its log first and then the tables: a hundred megabytes at once, with which a disk is busy for a tenth of a
+second and more. A commit beside it waits for all of that. What was synced meanwhile is not left for the end, so a commit waits for a
+few megabytes at most.
+"""
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from twinbus.store.folder.journal import sync_data
+
+PAUSE_S = 0.005
+
+
+class SteadyWrites:
+    """Of files that exist when the first large checkpoint begins. They stay open until `close`: to close any descriptor of a file
+    ends all locks that the process has on it, so SQLite has to have closed it before."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._files = files
+        self._descriptors: list[int] = []
+
+    @contextmanager
+    def during(self) -> Iterator[None]:
+        if not self._descriptors:
+            self._descriptors = [os.open(file, os.O_RDONLY | os.O_CLOEXEC) for file in self._files]
+        is_over = threading.Event()
+        thread = threading.Thread(target=self._sync_until, args=(is_over,), name="twinbus-steady-writes")
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+    def _sync_until(self, is_over: threading.Event) -> None:
+        # SQLite's own descriptors get the error of the disk too, and its sync at the end is the one that counts.
+        with suppress(OSError):
+            while not is_over.wait(PAUSE_S):
+                for descriptor in self._descriptors:
+                    sync_data(descriptor)
+
+    def close(self) -> None:
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors = []

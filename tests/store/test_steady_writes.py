@@ -1,0 +1,77 @@
+"""While a large checkpoint is written its files are synced, so that not all of it is left for the end."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.contract.rows import HERE, holding, row
+from twinbus.store.changes import Enqueued
+from twinbus.store.folder.steady_writes import SteadyWrites
+from twinbus.store.folder.store import FolderStore
+from twinbus.store.folder.tables import FILE_NAME
+from twinbus.store.store_limits import StoreLimits
+
+WAIT_S = 60.0
+
+
+class Syncs:
+    """Which files were synced, by the number of their node."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[int] = []
+        self.has_seen_two = threading.Event()
+        self._real = os.fdatasync
+        monkeypatch.setattr(os, "fdatasync", self._sync)
+
+    def _sync(self, descriptor: int) -> None:
+        self.seen.append(os.fstat(descriptor).st_ino)
+        self._real(descriptor)
+        if len(set(self.seen)) > 1:
+            self.has_seen_two.set()
+
+
+def test_files_are_synced_again_and_again_until_everything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [tmp_path / "one", tmp_path / "two"]
+    for file in files:
+        file.write_bytes(b"x")
+    syncs, steady = Syncs(monkeypatch), SteadyWrites(files)
+    with steady.during():
+        assert syncs.has_seen_two.wait(WAIT_S)
+    assert set(syncs.seen) == {file.stat().st_ino for file in files}
+    assert not any(thread.name == "twinbus-steady-writes" for thread in threading.enumerate())
+    steady.close()
+
+
+def test_a_disk_that_fails_meanwhile_is_left_to_whoever_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, has_failed = tmp_path / "one", threading.Event()
+    file.write_bytes(b"x")
+
+    def fail(_: int) -> None:
+        has_failed.set()
+        raise OSError
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    steady = SteadyWrites([file])
+    with steady.during():
+        assert has_failed.wait(WAIT_S)
+    steady.close()
+
+
+@pytest.mark.parametrize(("size", "is_steady"), [(60_000, True), (6, False)])
+def test_large_checkpoints_are_written_steadily(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, is_steady: bool
+) -> None:
+    store = FolderStore(tmp_path, StoreLimits())
+    holding(store)
+    for first in range(1, 200, 100):
+        store.commit([Enqueued(HERE, [row(number, bytes(size)) for number in range(first, first + 100)])])
+    syncs = Syncs(monkeypatch)
+    store.checkpoint()
+    names = (FILE_NAME, f"{FILE_NAME}-wal")
+    assert ({(tmp_path / name).stat().st_ino for name in names} <= set(syncs.seen)) is is_steady
+    assert len(store.read(HERE, range(1, 201))) == 200
+    store.close()
