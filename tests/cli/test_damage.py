@@ -1,5 +1,6 @@
 """A namespace with damaged and missing stores, and the commands of the person who has to deal with it."""
 
+import io
 import json
 import shutil
 import sqlite3
@@ -68,7 +69,7 @@ def test_a_damaged_message_is_found_set_aside_and_accepted(tmp_path: Path, capsy
 
 
 def test_a_store_whose_folder_is_gone_is_lost_until_the_loss_is_accepted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serve(tmp_path, "gone") as served:
         assert served.stop() == 0
@@ -82,8 +83,9 @@ def test_a_store_whose_folder_is_gone_is_lost_until_the_loss_is_accepted(
         assert "accept-loss" in found_by_check(commands, "gone")[0]["what"]
         commands.text("store", "accept-loss", "-n", "gone", "7", code=2)
         assert "no messaging store 7" in commands.errors
-        commands.text("store", "accept-loss", "-n", "gone", "1", code=2)
-        assert "--yes" in commands.errors
+        monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+        commands.text("store", "accept-loss", "-n", "gone", "1", code=1)
+        assert "Nothing was given up" in commands.errors
         assert health_of(served)["unhealthy_stores"] == {"1": "lost"}
         assert "opens now" in commands.text("store", "accept-loss", "-n", "gone", "1", "--yes")
         assert health_of(served)["status"] == "healthy"

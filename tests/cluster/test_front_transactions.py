@@ -12,6 +12,7 @@ from twinbus.cluster.front_target import FrontQueue
 from twinbus.errors import MessageLockLost, MessagingError, NotAllowed, OutcomeUnknown, TransactionUnknown
 from twinbus.gateway.nodes.coordinator import Transactions
 from twinbus.gateway.nodes.transaction_homes import TransactionHomes
+from twinbus.gateway.transaction_room import TransactionRoom
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.partition_key import candidates
 from twinbus.testing.cluster_simulation import ClusterSimulation
@@ -218,7 +219,7 @@ def declared(sim: ClusterSimulation) -> tuple[Transactions, bytes, FrontQueue]:
     fronts = sim.nodes[0].fronts
     front = fronts.find("q")
     assert isinstance(front, FrontQueue)
-    transactions = Transactions(TransactionHomes(fronts), fronts.new_transaction)
+    transactions = Transactions(TransactionHomes(fronts), fronts.new_transaction, TransactionRoom())
     return transactions, transactions.declare(cast(Session, object())), front
 
 

@@ -13,7 +13,7 @@ from twinbus.amqp.codec.types import Symbol, Timestamp, Value
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.fragment_transaction import DURATION_MAX, MESSAGES_MAX
-from twinbus.gateway.nodes import coordinator
+from twinbus.gateway import transaction_room
 from twinbus.gateway.requests.handlers import HANDLERS, InTransaction
 from twinbus.model import wire_names
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
@@ -242,7 +242,7 @@ def test_a_lost_connection_rolls_back_and_frees_the_message(front: Front) -> Non
 
 
 def test_what_open_transactions_hold_in_memory_has_a_limit(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "SIZE_MAX", 500)
+    monkeypatch.setattr(transaction_room, "SIZE_MAX", 500)
     client = front.client()
     control, sender = Control(client), client.sender("orders")
     first, second = control.declare(), control.declare()
@@ -254,6 +254,25 @@ def test_what_open_transactions_hold_in_memory_has_a_limit(front: Front, monkeyp
     assert control.ask(DISCHARGE, first, False) == ACCEPTED
     # A single message always has room, however large it is.
     assert send(client, sender, second, payload("x" * 900)) == [None]
+
+
+def test_what_the_open_transactions_of_all_connections_hold_in_memory_has_a_limit(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction_room, "SHARED_SIZE_MAX", 1_000)
+    clients = [front.client() for _ in range(3)]
+    controls = [Control(client) for client in clients]
+    senders = [client.sender("orders") for client in clients]
+    ids = [control.declare() for control in controls]
+    for client, sender, txn_id in list(zip(clients, senders, ids, strict=True))[:2]:
+        assert send(client, sender, txn_id, payload("x" * 400)) == [None]
+    assert send(clients[2], senders[2], ids[2], payload("x" * 400)) == ["com.microsoft:server-busy"]
+    assert controls[0].ask(DISCHARGE, ids[0], False) == ACCEPTED
+    assert send(clients[2], senders[2], ids[2], payload("x" * 400)) == [None]
+    # What a connection held that was lost, or a transaction that lasted too long, is room for others.
+    clients[1].gateway.lost(front.sim.now)
+    assert send(clients[0], senders[0], controls[0].declare(), payload("x" * 400)) == [None]
+    assert send(clients[0], senders[0], controls[0].declare(), payload("x" * 400)) == ["com.microsoft:server-busy"]
 
 
 def taken_in_transaction(client: Client) -> tuple[Control, bytes, IncomingLink, int]:

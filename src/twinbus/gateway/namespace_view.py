@@ -10,6 +10,7 @@ from twinbus.broker.directory import Directory
 from twinbus.broker.transaction import OwnTransaction, Transaction
 from twinbus.gateway.authorization import AccessRules, WebTokenRules
 from twinbus.gateway.latencies import Stopwatch
+from twinbus.gateway.transaction_room import TransactionRoom
 from twinbus.management.control_plane import ControlPlane
 from twinbus.meter.book import OperationsBook
 from twinbus.model.paths import path_key
@@ -59,6 +60,7 @@ class NamespaceView:
     traffic: Traffic
     new_id: Callable[[], str]
     new_transaction: Callable[[], Transaction] = OwnTransaction
+    transaction_room: TransactionRoom = field(default_factory=TransactionRoom)
     book: OperationsBook | None = None  # None: operations are not metered
     web_tokens: WebTokenRules | None = None  # None: shared access signatures only
     must_wait: Callable[[int, bool, Callable[[], None]], bool] = lambda *_: False

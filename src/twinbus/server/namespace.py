@@ -35,6 +35,7 @@ from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.gateway.connections import ONLY_HERE, Connections
 from twinbus.gateway.latencies import Stopwatch
 from twinbus.gateway.namespace_view import NamespaceView, Traffic
+from twinbus.gateway.transaction_room import TransactionRoom
 from twinbus.gateway.turns import Turns
 from twinbus.http.application import HttpApplication, HttpParts
 from twinbus.http.own.other_nodes import NO_OTHERS
@@ -117,6 +118,7 @@ class NamespaceServer:
         self._membership = membership
         self.clock = clock or SystemClock()
         self.traffic = Traffic(stopwatch=Stopwatch(time.perf_counter, self.clock.now))
+        self._transaction_room = TransactionRoom()
         self.traffic.stopwatch.spans = spans
         self.numbers = PortNumbers(settings.amqp_port, settings.http_port, settings.tls_port)
         self.tls_authority: Path | None = None  # what clients over TLS must trust if no certificate was given
@@ -327,6 +329,7 @@ class NamespaceServer:
             traffic=self.traffic,
             new_id=new_message_id,
             new_transaction=OwnTransaction if self._fronts is None else self._fronts.new_transaction,
+            transaction_room=self._transaction_room,
             must_wait=self.stores.pressure.must_wait,
             heard_of=self.stores.pressure.heard_of,
             light_sent=self.stores.pressure.light_sent,

@@ -68,7 +68,7 @@ class Attachment:
         self._bindings = bindings
         self._wake = wake
         self._homes = TransactionHomes(namespace.entities)
-        self._transactions = Transactions(self._homes, namespace.new_transaction)
+        self._transactions = Transactions(self._homes, namespace.new_transaction, namespace.transaction_room)
         self._reads = ReadTurns()
         self.who = ""  # what the client called itself when it opened the connection
         self._receivers = ReceiverAttach(

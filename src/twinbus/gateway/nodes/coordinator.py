@@ -27,12 +27,11 @@ from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError, NotImplementedHere, QuotaExceeded, TransactionUnknown
 from twinbus.gateway.links.outcome_states import confirmation, outcome_of
 from twinbus.gateway.nodes.transaction_homes import TransactionHomes
+from twinbus.gateway.transaction_room import TransactionRoom
 
 CREDIT = 100
 OPEN_MAX = 100
 """Open transactions of one connection."""
-SIZE_MAX = 64 * 1024 * 1024
-"""Bytes that the open transactions of one connection hold in memory."""
 
 _REQUEST = one_of("a declare or a discharge", Declare, Discharge)
 
@@ -40,8 +39,11 @@ _REQUEST = one_of("a declare or a discharge", Declare, Discharge)
 class Transactions:
     """The open transactions of one connection, by id."""
 
-    def __init__(self, homes: TransactionHomes, new_transaction: Callable[[], Transaction]) -> None:
+    def __init__(
+        self, homes: TransactionHomes, new_transaction: Callable[[], Transaction], room: TransactionRoom
+    ) -> None:
         self._homes = homes
+        self._room = room
         self._new_transaction = new_transaction
         self._open: dict[bytes, Transaction] = {}
         self._sessions: dict[bytes, Session] = {}  # that they were declared on
@@ -69,13 +71,14 @@ class Transactions:
         """Of the transaction, for an operation on this AMQP session."""
         return self._homes.of(session) if self._sessions.get(txn_id) is session else None
 
+    @property
+    def size_bytes(self) -> int:
+        """Of what they hold in memory."""
+        return sum([transaction.size_bytes for transaction in self._open.values()])
+
     def check_room(self, size: int) -> None:
-        """Raise QuotaExceeded if there is no room for this many bytes more. The first message always has room."""
-        held = sum([transaction.size_bytes for transaction in self._open.values()])
-        if held and held + size > SIZE_MAX:
-            raise QuotaExceeded(
-                f"The open transactions of this connection hold {held} bytes; the limit is {SIZE_MAX}. Commit some."
-            )
+        """Raises if there is no room for this many bytes more."""
+        self._room.check(self, size)
 
     def after_commit(self, txn_id: bytes, call: Callable[[], None]) -> None:
         """Nothing happens if it has been rolled back, which may come before the answer to an operation."""
