@@ -1,0 +1,110 @@
+"""What it costs that a queue lies at another node, and how long its fragments are away: `python -m bench.machines [--rounds 3] [--failures 3]`.
+
+Two nodes on this machine, PostgreSQL beside them with syncs as it is delivered. All stores are moved to node a; then the same load is put
+on the queue through a and through b, in turns. Latency is from when a message was due until it was received. A *move* is the time that the log
+gives for one store. After a kill (SIGKILL) and a freeze (SIGSTOP) of a, a client at b sends to a queue of a's store until it is accepted.
+"""
+
+import argparse
+import re
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from bench.postgres import postgres
+from bench.targets import Target
+from tests.server.machines.machines import STORES, Node, until
+from twinbus.cli.app import run
+
+QUEUE = "ordinary"
+PACE, SECONDS = 500, 10
+
+
+class Two:
+    """The nodes a and b; a has all stores whenever `gathered` returns."""
+
+    def __init__(self, folder: Path, dsn: str) -> None:
+        self._folder, self._dsn, self._starts = folder, dsn, 0
+        self.a, self.b = self._start("a"), self._start("b")
+        for node in (self.a, self.b):
+            node.ready()
+
+    def _start(self, name: str) -> Node:
+        self._starts += 1
+        return Node(self._folder / str(self._starts), self._dsn, "bench", name, "--queue", QUEUE)
+
+    def again(self) -> None:
+        self.a.kill()
+        self.a = self._start("a").ready()
+
+    def gathered(self) -> None:
+        for store in range(STORES):
+            move = ["store", "move", str(store), "--to", "a", "--connection-string", self.b.connection_string]
+            assert run(move) == 0
+        until(self._is_gathered, "the stores have not moved")
+
+    def _is_gathered(self) -> bool:
+        owners = self.b.owners()
+        return len(owners) == 1 and f"process {self.a.pid}" in next(iter(owners)) and sum(owners.values()) == STORES
+
+    def stop(self) -> None:
+        for node in (self.a, self.b):
+            node.thaw()
+            node.kill()
+
+
+def away_s(node: Node, fail: Callable[[], None]) -> float:
+    with (
+        ServiceBusClient.from_connection_string(node.connection_string, retry_total=0, socket_timeout=5) as client,
+        client.get_queue_sender(QUEUE) as sender,
+    ):
+        sender.send_messages(ServiceBusMessage("before"))
+        fail()
+        began = time.monotonic()
+        while True:
+            try:
+                sender.send_messages(ServiceBusMessage("after"))
+                return time.monotonic() - began
+            except ServiceBusError:
+                time.sleep(0.02)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--failures", type=int, default=3)
+    given = parser.parse_args()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        two = Two(folder, stack.enter_context(postgres()))
+        stack.callback(two.stop)
+        two.gathered()
+        moved = [int(ms) for ms in re.findall(r"event=store_moved .*ms=(\d+)", two.b.log)]
+        print(f"moves: {len(moved)}, median {statistics.median(moved or [0]):.0f} ms, longest {max(moved or [0])} ms")
+        options: dict[str, float] = {"size": 1024, "rate": PACE, "seconds": SECONDS, "credit": 100}
+        found: dict[str, list[dict[str, float]]] = {"a": [], "b": []}
+        for _ in range(given.rounds):
+            for node in (two.a, two.b):
+                found[node.name].append(Target.of(QUEUE, node.connection_string).load("latency", options))
+        for name, what in (("a", "through the owner"), ("b", "through the other")):
+            p50, p99 = (statistics.median(each[key] for each in found[name]) for key in ("p50_ms", "p99_ms"))
+            print(
+                f"{what}: {PACE}/s, p50 {p50:.2f} ms, p99 {p99:.2f} ms, {[round(each['p99_ms'], 2) for each in found[name]]}"
+            )
+        for word in ("kill", "freeze"):
+            away = []
+            for _ in range(given.failures):
+                two.gathered()
+                away.append(away_s(two.b, getattr(two.a, word)))
+                two.again()
+            print(f"after a {word}: {[round(each, 2) for each in away]} s until a store is served again")
+
+
+if __name__ == "__main__":
+    main()
