@@ -38,6 +38,7 @@ class OwnedStore(Protocol):
     def condition(self) -> StoreCondition: ...
     @property
     def epoch(self) -> int: ...
+    def rest(self) -> None: ...
 
 
 class Switches(Protocol):
@@ -225,6 +226,7 @@ class OwnershipKeeper:
     async def hand_over(self, store: int, to: int) -> None:
         """Returns when its next owner has it, or after a while."""
         self.moves += 1
+        self._pool.stores[store].rest()
         since = self._clock()
         log.info("moving_store", extra={"fields": {"store": store, "to": to}})
         await self._hand_over(store, to)
@@ -238,6 +240,8 @@ class OwnershipKeeper:
         self._look_at_nodes()
         while self._moving is not None:
             await asyncio.sleep(0.01)
+        for state in [state for state in self._pool.stores if state.is_own]:
+            state.rest()
         for store, owner in enumerate(self.wanted()):
             if self._pool.stores[store].is_own and owner is not None:
                 await self.hand_over(store, owner)

@@ -230,6 +230,10 @@ class ServedStore:
         self.condition = StoreCondition.OPENING
         self._switch("up" if self._is_wanted_up else "down")
 
+    def rest(self) -> None:
+        """Write to the tables what is in the journal alone, while it serves: it will be closed soon, and then somebody waits."""
+        self._switch("rest")
+
     def release(self) -> None:
         """Finish what was asked for, close the store and give its lease back: another node is to own it."""
         self.is_own = False

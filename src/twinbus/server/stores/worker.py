@@ -275,6 +275,11 @@ class StoreWorker(Generic[Store, Part]):
             self._store = None
         self._report_lost(StoreCondition.DOWN, f"{self._name} is switched off")
 
+    def _rest(self) -> None:
+        """It will be closed soon: write what can be written before, while it still serves."""
+        if self._store is not None:
+            self._try(self._store, self._store.rest)
+
     def _release(self) -> None:
         """Another node of the namespace is to own it."""
         self._is_wanted_up = False
