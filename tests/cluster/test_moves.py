@@ -445,3 +445,23 @@ def test_messages_that_are_long_on_their_way_from_a_former_owner_are_not_handed_
             deliver(sim, *links)
         sim.nodes[0].fronts.tick(sim.now)
     assert ids(receiver.take()) == ["a"]
+
+
+def test_a_receiver_that_leaves_during_a_move_gives_its_message_session_back_afterwards(
+    sim: ClusterSimulation, way: tuple[int, int]
+) -> None:
+    queue = sim.queue(SESSIONS)
+    store = begin(sim, queue, way)
+    sim.send(queue, make_message("a", session_id="A"))
+    receiver = sim.receiver(queue.main, 1, session=sim.accept(queue.main, "A").value)
+    assert ids(receiver.take()) == ["a"]
+    begun = Move(sim, store, way[1] if way[1] != way[0] else 2)
+    sim.run()
+    queue.main.detach(receiver, sim.now)
+    while not begun.is_over:
+        sim.run()
+        assert begun.step()
+    sim.run()
+    assert receiver.lost is None
+    again = sim.receiver(queue.main, 1, session=sim.accept(queue.main, "A").value)
+    assert [each.message.delivery_count for each in again.take()] == [0]

@@ -55,6 +55,8 @@ class FrontReceiver:
         self.shares: list[Share] = []
         self._leaving: list[Share] = []  # at nodes that have nothing of the queue any more
         self.is_over = False
+        self.is_deaf = False
+        """Its link is gone, and its message session is given back later: what is still handed over is free then."""
         self._is_draining = False
         self._is_planning = False
         self._is_planned_again = False
@@ -136,7 +138,7 @@ class FrontReceiver:
         share.is_used = False
         fresh = self._sift(self.receiver, share.node, taken)
         self.receiver.credit += len(taken) - len(fresh)
-        if fresh:
+        if fresh and not self.is_deaf:
             tell(self.receiver.deliver, fresh)
         if share.is_ready and not share.outstanding and not self._is_draining:
             self._plan(self._now)

@@ -157,7 +157,7 @@ class FrontSource:
                 self._give_back(hold, now)
                 hold.is_held = False
                 lost.add(hold)
-        for front in list(self._receivers.values()):
+        for front in [front for front in self._receivers.values() if not front.is_deaf]:
             if front.receiver.session in lost:
                 front.end(SessionLockLost("The message session is not held any more. Accept it again."), now)
             elif front.is_cut_off and not self.ownership.is_any_moving:
@@ -172,12 +172,14 @@ class FrontSource:
 
     def detach(self, receiver: Consumer, now: Millis) -> None:
         self.settings.last_used_at = now
-        session = receiver.session
+        session, front = receiver.session, self._receivers.get(receiver)
         if isinstance(session, Hold) and session.is_held:
             index = session.fragment_index
             if self.ownership.waits([index], lambda later: self.detach(receiver, later)):
+                if front is not None:
+                    front.is_deaf = True
                 return
-        front = self._receivers.pop(receiver, None)
+        self._receivers.pop(receiver, None)
         if front is not None:
             front.close(now)
         if isinstance(session, Hold):
