@@ -5,6 +5,8 @@
 
 Demand is taken from the receiver's credit when it is given, as a queue takes what it hands over: so a gateway sees it as under way until
 it has become messages or comes back (`recall`). Nothing is handed over for which there is no credit, at any moment.
+
+Under load, a receiver takes from the part of its own node as much as receivers at the other nodes take from theirs (`keeping`).
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +16,8 @@ from twinbus.broker.consumer import Consumer, ReceiveMode, SessionLock, TakenMes
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.telling import tell
 from twinbus.clock import Millis
-from twinbus.cluster.demand import plan_demand
+from twinbus.cluster.demand import DemandPlan, plan_demand
+from twinbus.cluster.keeping import Keeping
 from twinbus.cluster.part import LeftOvers
 from twinbus.cluster.peers import Hold, Peer
 from twinbus.errors import FragmentUnavailable, MessagingError
@@ -31,6 +34,12 @@ class Share(Protocol):
     is_attached: bool
     is_recalled: bool
     is_used: bool  # it gave back all that it had not used: the rest is messages that are being removed
+    is_here: bool
+
+    @property
+    def is_fed(self) -> bool:
+        """More than it has demand for is there, or on its way from a store."""
+        ...
 
     def attach(self, now: Millis) -> None:
         """Raises MessagingError, or is attached; or is not because the part cannot be reached."""
@@ -47,9 +56,10 @@ class FrontReceiver:
     """`may_return`: whether a part that is lost is expected back in a moment; `sift`: of what came from a node, what may still be handed
     over."""
 
-    def __init__(self, receiver: Consumer, may_return: Callable[[], bool], sift: "Sift") -> None:
+    def __init__(self, receiver: Consumer, may_return: Callable[[], bool], sift: "Sift", keeping: Keeping) -> None:
         self.receiver = receiver
         self._sift = sift
+        self._keeping = keeping
         self.hold_number = receiver.session.number if isinstance(receiver.session, Hold) else 0
         self._may_return = may_return
         self.shares: list[Share] = []
@@ -136,6 +146,8 @@ class FrontReceiver:
     def delivered(self, share: Share, taken: list[TakenMessage]) -> None:
         share.outstanding -= len(taken)
         share.is_used = False
+        if share.is_here:
+            self._keeping.done_here(len(taken))
         fresh = self._sift(self.receiver, share.node, taken)
         self.receiver.credit += len(taken) - len(fresh)
         if fresh and not self.is_deaf:
@@ -234,7 +246,7 @@ class FrontReceiver:
         # A part that has used its demand for messages which are being removed counts once these have come.
         ready = [share.is_ready and not share.outstanding for share in shares]
         outstanding = [share.outstanding for share in shares]
-        given, recalled = plan_demand(credit, len(shares), ready, outstanding)
+        given, recalled = self._kept(credit, shares, ready, now) or plan_demand(credit, len(shares), ready, outstanding)
         if credit:
             self._turn += 1  # where credit is scarce, the parts take turns
         for share, demand in zip(shares, given, strict=True):
@@ -249,9 +261,21 @@ class FrontReceiver:
             if share.is_attached and not share.is_recalled and not share.is_used:
                 share.recall(now, waits=False)
 
+    def _kept(self, credit: int, shares: Sequence[Share], ready: Sequence[bool], now: Millis) -> DemandPlan | None:
+        """All of it for the part of this node, unless that has nothing while another one waits for demand."""
+        if not 0 < credit <= self._keeping.room(now):
+            return None
+        here = [share.is_here for share in shares]
+        if True not in here or (any(ready) and not shares[here.index(True)].is_fed):
+            return None
+        self._keeping.keep(credit)
+        return DemandPlan([credit if is_here else 0 for is_here in here], [])
+
 
 class LocalShare:
     """At the part of this node; also what its queue sees as the receiver."""
+
+    is_here = True
 
     def __init__(self, front: FrontReceiver, queue: MessageQueue, left_overs: LeftOvers, node: int) -> None:
         self.node = node
@@ -265,6 +289,12 @@ class LocalShare:
         self._queue = queue
         self._left_overs = left_overs
         self._now: Millis = 0
+
+    @property
+    def is_fed(self) -> bool:
+        return self.is_ready or any(
+            fragment.lane.ready or fragment.lane.is_filling for fragment in self._queue.fragments
+        )
 
     def attach(self, now: Millis) -> None:
         self._now = now
@@ -317,6 +347,9 @@ class LocalShare:
 
 class DistantShare:
     """At the part of another node."""
+
+    is_here = False
+    is_fed = False
 
     def __init__(self, front: FrontReceiver, peer: Peer, key: int) -> None:
         self.node = peer.node

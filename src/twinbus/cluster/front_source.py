@@ -59,6 +59,7 @@ class FrontSource:
         self._holds: dict[str, Hold] = {}
         self._waiters: set[_SessionWaiter] = set()
         self._nodes_seen = self.ownership.nodes
+        self._keeping = peers.keeping(Topic.TAKEN, local.key, self.ownership)
 
     @property
     def key(self) -> FragmentKey:
@@ -98,7 +99,7 @@ class FrontSource:
     def attach(self, receiver: Consumer, now: Millis) -> None:
         self.settings.last_used_at = now
         self.local.check_receiver(receiver)
-        front = FrontReceiver(receiver, lambda: self.ownership.is_any_moving, self._sift)
+        front = FrontReceiver(receiver, lambda: self.ownership.is_any_moving, self._sift, self._keeping)
         if isinstance(receiver.session, Hold):
             if not receiver.session.is_held:
                 raise SessionLockLost("The message session is not held any more. Accept it again.")

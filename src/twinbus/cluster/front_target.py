@@ -1,7 +1,8 @@
 """A queue or topic with parts at several nodes, as a sender sees it (contract A2, A3, A4, A8).
 
 A message with a key goes to the node that has its fragment. Messages without one go to the nodes in turns, this one included, each as often as
-it has fragments, and the node places them among its own. A node that cannot take a run is passed by as a fragment is on a single node
+it has fragments, and the node places them among its own; under load, a node keeps as much for itself as the others do
+(`keeping`). A node that cannot take a run is passed by as a fragment is on a single node
 (`twinbus.broker.entity.placement`):
 
     passed by: unreachable, all its stores lost, behind, full --> the next node, through all of them
@@ -30,6 +31,8 @@ from twinbus.model.message import Message
 from twinbus.model.wire_names import SEQUENCE_BITS
 
 PASSED_BY = (FragmentUnavailable, QuotaExceeded, ServerBusy)
+LOAD_MIN = 32
+"""Messages in one turn: those who send one after the other never have as many, and theirs go round one by one."""
 
 
 class FrontWay:
@@ -42,9 +45,12 @@ class FrontWay:
         self.ownership = Ownership(peers.node, owners, local.placement.fragments)
         self.peers = peers
         self._clock = clock
-        self._turn = -1
-        self._turn_left = 0
+        self._keeping = peers.keeping(Topic.BROUGHT, local.placement.fragments[0].key, self.ownership)
+        self._turn = 0
+        self._turn_left = TURN_MAX
         self._turn_under_way = 0
+        self._is_kept = False
+        self._round = -1  # the fragment whose turn it is, or was before this node kept one
 
     @property
     def name(self) -> TargetName:
@@ -103,12 +109,16 @@ class FrontWay:
         start = 0
         while start < len(free):
             if not self._turn_left or not self._turn_under_way:
-                self._next_turn()
+                self._next_turn(now)
             places = free[start : start + self._turn_left]
             start += len(places)
             self._turn_left -= len(places)
             self._turn_under_way += len(places)
             nodes = self._in_turns() or self.ownership.nodes
+            if self._is_kept:
+                self._keeping.keep(len(places))
+            if nodes[0] == self.peers.node:
+                self._keeping.done_here(len(places))
             _Run(self, messages, list(places), origins, nodes, reply, self._turn).attempt(now)
 
     def send_batch(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
@@ -119,7 +129,7 @@ class FrontWay:
             reply(error)
             return
         if place is None:
-            self._next_turn()
+            self._next_turn(now)
         nodes = self._in_turns()
         if (place is not None or not nodes) and self.ownership.is_any_moving:
             size = sum([len(message.content) for message in messages])
@@ -160,7 +170,10 @@ class FrontWay:
         else:
             self.peers[nodes[0]].send_together(self.name, messages, answered)
 
-    def _next_turn(self) -> None:
+    def _next_turn(self, now: Millis) -> None:
+        self._is_kept = TURN_MAX - self._turn_left >= LOAD_MIN and self._keeping.room(now) >= TURN_MAX
+        if not self._is_kept:
+            self._round += 1
         self._turn += 1
         self._turn_left = TURN_MAX
         self._turn_under_way = 0
@@ -169,13 +182,14 @@ class FrontWay:
         """The nodes in the order of their fragments, from the one whose turn it is: each has as many turns as fragments. Fragments
         that move have none."""
         of = self.ownership.of
-        start = self._turn % len(of)
+        start = self._round % len(of)
         if self.ownership.is_any_moving:
             staying = [index for index in range(len(of)) if not self.ownership.is_moving(index)]
-            return [
-                *dict.fromkeys([of[index] for index in staying if index >= start] + [of[index] for index in staying])
-            ]
-        return [*dict.fromkeys(of[start:] + of[:start])]
+            nodes = dict.fromkeys([of[index] for index in staying if index >= start] + [of[index] for index in staying])
+        else:
+            nodes = dict.fromkeys(of[start:] + of[:start])
+        here = self.peers.node
+        return [here, *(node for node in nodes if node != here)] if self._is_kept and here in nodes else [*nodes]
 
     def answered(self, turn: int | None, count: int) -> None:
         if turn == self._turn:

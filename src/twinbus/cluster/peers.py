@@ -16,8 +16,10 @@ from twinbus.clock import Clock, Millis
 from twinbus.cluster import values
 from twinbus.cluster.columns import ColumnWriter, unpack, write_messages
 from twinbus.cluster.error_values import decode_error
+from twinbus.cluster.keeping import Keeping
 from twinbus.cluster.line import Line, Topics
 from twinbus.cluster.moved_frames import Holder
+from twinbus.cluster.ownership import Ownership
 from twinbus.cluster.talk import (
     COUNTED,
     DEMAND,
@@ -251,6 +253,9 @@ class Peer:
 
             self._ask(Topic.CLOSE, COUNTED.pack(number), closed)
 
+    def done_here(self, topic: Topic, key: int, message_count: int) -> None:
+        self._tell(topic, QUEUE.pack(key, message_count))
+
     # Settling
 
     def settle_each(
@@ -382,6 +387,7 @@ class Peers:
         self._own_holds: WeakValueDictionary[int, Hold] = WeakValueDictionary()
         self._last_own = count(1)
         self.when_opened: list[Callable[[Millis], None]] = []
+        self._keepings: WeakValueDictionary[tuple[Topic, int], Keeping] = WeakValueDictionary()
         topics.tells |= {
             Topic.PLACED: lambda line, payload, now: self._of(line).progress(payload),
             Topic.SETTLED: lambda line, payload, now: self._of(line).progress(payload),
@@ -389,6 +395,8 @@ class Peers:
             Topic.READY: lambda line, payload, now: self._of(line).ready(payload, now),
             Topic.HOLD_OVER: lambda line, payload, now: self._of(line).hold_over(payload),
             Topic.LOST: lambda line, payload, now: self._of(line).lost(payload, now),
+            Topic.BROUGHT: lambda line, payload, now: self._done_there(line, Topic.BROUGHT, payload, now),
+            Topic.TAKEN: lambda line, payload, now: self._done_there(line, Topic.TAKEN, payload, now),
         }
         topics.when_opened.append(self._opened)
         topics.when_broken.append(self._broken)
@@ -434,6 +442,18 @@ class Peers:
     def _of(self, line: Line) -> Peer:
         assert line.peer is not None
         return self._peers[line.peer.node]
+
+    def keeping(self, topic: Topic, key: int, ownership: Ownership) -> Keeping:
+        """For what comes in (`BROUGHT`) or goes out (`TAKEN`) of the queue or topic whose first fragment has this key."""
+        made = Keeping(ownership, lambda node, done: self._peers[node].done_here(topic, key, done))
+        self._keepings[topic, key] = made
+        return made
+
+    def _done_there(self, line: Line, topic: Topic, payload: bytes, now: Millis) -> None:
+        key, done = unpack(QUEUE, payload)
+        keeping = self._keepings.get((topic, key))
+        if keeping is not None:
+            keeping.told(self._of(line).node, done, now)
 
     def _opened(self, line: Line, now: Millis) -> None:
         peer = self._of(line)

@@ -10,6 +10,7 @@
     DELIVER          part    front   id; messages by column
     READY            part    front   queue: it has more than it has demand for
     LOST             part    front   id, error: the receiver is gone
+    BROUGHT, TAKEN   front   front   queue or topic: how many messages its own clients brought to its part, or took from it
     HOLD_OVER        part    front   hold: the message session is not held any more
     SETTLE           front   part    queue, outcome, hold; tokens by column              errors by index
     SETTLE_ALL, RENEW, ACCEPT, RELEASE, CANCEL_WAIT, RENEW_SESSION, ASK, CANCEL_SCHEDULED, COUNT, TRANSACT       values
@@ -62,6 +63,8 @@ class Topic(IntEnum):
     HOLD = 23
     MOVED_LOCKS = 24
     HOLD_MOVED = 25
+    BROUGHT = 26
+    TAKEN = 27
 
 
 class SendFrame(NamedTuple):
