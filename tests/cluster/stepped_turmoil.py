@@ -11,7 +11,8 @@ from tests.simulation.turmoil import KEYS, LOCK_DURATION, AuditedReceiver, Turmo
 from twinbus.broker.consumer import SessionLock
 from twinbus.errors import FragmentUnavailable, MessagingError, SessionLockLost
 from twinbus.model.descriptions import QueueDescription
-from twinbus.testing.cluster_simulation import ClusterSimulation, Move
+from twinbus.testing.cluster_nodes import Move
+from twinbus.testing.cluster_simulation import ClusterSimulation
 
 STORES = 8
 HELD_EVERY = 5

@@ -17,7 +17,8 @@ from twinbus.errors import (
     SessionLockLost,
 )
 from twinbus.model.descriptions import QueueDescription
-from twinbus.testing.cluster_simulation import ClusterSimulation, Move
+from twinbus.testing.cluster_nodes import Move
+from twinbus.testing.cluster_simulation import ClusterSimulation
 from twinbus.testing.messages import make_message, message_id_of
 from twinbus.testing.simulation import Answer, EachReply, SimReceiver, Simulation
 

@@ -4,12 +4,14 @@ line, line_frames     the protocol between two nodes: bytes in, calls out; bytes
 talk                  what is said over lines about messages
 values, columns       values with their types; messages by the hundred
 error_values          errors that cross a line
-part                  what other nodes ask of the fragments of this one
+part                  what other nodes ask of the fragments of this one; `visitor`: what each of them holds here
+left_overs            who has to know of messages that nobody has credit for
 peers                 the other nodes, as fronts ask them
 fronts                the entities of the namespace at one node: each itself, or a front
 front_target          where messages are sent to
 front_source          where they are received from: `front_receiver` and `demand` share credit out, `front_commands` asks around
 front_transaction     a transaction at the node that has its fragment
 ownership             which node has which fragments
+keeping               how much of its own a node may keep, so that it crosses no line
 moves, mover          stores that are about to have another owner; `moved_frames`: the locks that go with them
 """

@@ -18,7 +18,7 @@ from twinbus.broker.telling import tell
 from twinbus.clock import Millis
 from twinbus.cluster.demand import DemandPlan, plan_demand
 from twinbus.cluster.keeping import Keeping
-from twinbus.cluster.part import LeftOvers
+from twinbus.cluster.left_overs import LeftOvers
 from twinbus.cluster.peers import Hold, Peer
 from twinbus.errors import FragmentUnavailable, MessagingError
 

@@ -4,45 +4,41 @@ To a gateway at another node this is a *part* of an entity: the fragments whose 
 gateway of this node would call, and sends back what is replied. A receiver at another node is a `Consumer` here whose credit is the
 demand that its front gave to this part.
 
-What a node holds here ends with its line, as what a client holds ends with its connection: receivers are detached, message sessions
-released, transactions rolled back. Locks on messages live on.
+What each of the other nodes holds here is its `visitor`.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Set
 from functools import partial
-from itertools import count
-from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary, WeakSet
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from twinbus.broker.commands import GetSessionState, ReceiveDeferred, SetSessionState
-from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
+from twinbus.broker.consumer import SessionLock
 from twinbus.broker.entity.entities import Entities
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.sub_queues import SubQueues
 from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.entity.transfers import ViaTarget
-from twinbus.broker.replies import Waiter
 from twinbus.broker.target import TargetName
 from twinbus.broker.transaction import OwnTransaction
 from twinbus.clock import Clock, Millis
 from twinbus.cluster import values
 from twinbus.cluster.columns import ColumnReader, read_messages, unpack
 from twinbus.cluster.error_values import encode_error
+from twinbus.cluster.left_overs import LeftOvers
 from twinbus.cluster.line import Answer, Line, Topics
 from twinbus.cluster.moved_frames import Holder
 from twinbus.cluster.talk import (
     COUNTED,
-    DELIVERED_BYTES_MAX,
     DEMAND,
     QUEUE,
     RECALL,
     Topic,
     decode_send,
     decode_settle,
-    encode_deliver,
-    encode_progress,
 )
+from twinbus.cluster.visitor import PartReceiver, SendProgress, SettleProgress, Visitor
 from twinbus.errors import (
     EntityNotFound,
     MessagingError,
@@ -53,125 +49,7 @@ from twinbus.errors import (
 )
 from twinbus.store.changes import SubQueue, fragment_parts
 
-Tell: TypeAlias = Callable[[int], None]
-
 _OF_A_SESSION = (GetSessionState, SetSessionState, ReceiveDeferred)
-
-
-class LeftOvers:
-    """Who has to know when a queue has messages that no receiver has credit for: once, until `rearm`."""
-
-    def __init__(self, queue: MessageQueue) -> None:
-        self._tells: dict[object, Tell] = {}
-        self._told: set[object] = set()
-        queue.tell_left_over(self._left_over)
-
-    def add(self, who: object, tell: Tell) -> None:
-        self._tells[who] = tell
-
-    def discard(self, who: object) -> None:
-        self._tells.pop(who, None)
-        self._told.discard(who)
-
-    def rearm(self, who: object) -> None:
-        self._told.discard(who)
-
-    def _left_over(self, ready_count: int) -> None:
-        for who, tell in list(self._tells.items()):
-            if who not in self._told:
-                self._told.add(who)
-                tell(ready_count)
-
-
-class PartReceiver:
-    """A receiver at another node. Its credit is the demand of this part."""
-
-    def __init__(
-        self,
-        line: Line,
-        visitor: "_Visitor",
-        number: int,
-        queue: MessageQueue,
-        mode: ReceiveMode,
-        session: SessionLock | None,
-    ) -> None:
-        self.credit = 0
-        self.mode = mode
-        self.session = session
-        self.queue = queue
-        self.number = number
-        self._line = line
-        self._visitor = visitor
-
-    def deliver(self, deliveries: list[TakenMessage]) -> None:
-        start = size = 0
-        for place, delivery in enumerate(deliveries):
-            size += len(delivery.message.content)
-            if size > DELIVERED_BYTES_MAX and place > start:
-                self._line.tell(Topic.DELIVER, encode_deliver(self.number, deliveries[start:place]))
-                start, size = place, len(delivery.message.content)
-        some = deliveries[start:] if start else deliveries
-        self._line.tell(Topic.DELIVER, encode_deliver(self.number, some))
-
-    def credit_returned(self) -> None:
-        """It is the front that passes credit on."""
-
-    def session_lost(self, error: MessagingError) -> None:
-        # Its node is told, and does not close what it has lost.
-        self._visitor.receivers.pop(self.number, None)
-        self._line.tell(Topic.LOST, values.encode((self.number, encode_error(error))))
-
-
-class _Visitor:
-    """What one other node holds here."""
-
-    def __init__(self) -> None:
-        self.receivers: dict[int, PartReceiver] = {}
-        self.holds: dict[int, tuple[MessageQueue, SessionLock]] = {}
-        self.waits: dict[int, tuple[Waiter, Answer]] = {}
-        self.transactions: dict[int, OwnTransaction] = {}
-        self.told_queues: WeakSet[MessageQueue] = WeakSet()
-        self.last_hold = count(1)
-
-
-class _SendProgress:
-    """Sends on what is answered; the last of it is the answer to the frame."""
-
-    settled_topic = Topic.PLACED
-
-    def __init__(self, line: Line, run: int, message_count: int, answer: Answer) -> None:
-        self._line = line
-        self._run = run
-        self._left = message_count
-        self._answer = answer
-        self._errors: list[tuple[int, MessagingError]] = []
-
-    def accepted(self, indexes: Sequence[int], numbers: Sequence[int], now: Millis) -> None:
-        self._left -= len(indexes)
-        self._send(indexes, numbers)
-
-    def refused(self, index: int, error: MessagingError, now: Millis) -> None:
-        self._left -= 1
-        self._errors.append((index, error))
-        if not self._left:
-            self._send((), ())
-
-    def _send(self, indexes: Sequence[int], numbers: Sequence[int]) -> None:
-        errors, self._errors = self._errors, []
-        payload = encode_progress(self._run, indexes, numbers, errors)
-        if self._left:
-            self._line.tell(self.settled_topic, payload)
-        else:
-            self._answer(payload)
-
-
-class _SettleProgress(_SendProgress):
-    settled_topic = Topic.SETTLED
-
-    def settled(self, indexes: Sequence[int], now: Millis) -> None:
-        self.accepted(indexes, (), now)
-
-    failed = _SendProgress.refused
 
 
 class PartServer:
@@ -180,7 +58,7 @@ class PartServer:
     def __init__(self, entities: Entities, clock: Clock, topics: Topics) -> None:
         self._entities = entities
         self._clock = clock
-        self._visitors: dict[Line, _Visitor] = {}
+        self._visitors: dict[Line, Visitor] = {}
         self._left_overs: WeakKeyDictionary[MessageQueue, LeftOvers] = WeakKeyDictionary()
         self._draining: list[Callable[[], None]] = []
         topics.asks |= {
@@ -226,8 +104,8 @@ class PartServer:
 
     # What is meant
 
-    def _visitor(self, line: Line) -> _Visitor:
-        return self._visitors.setdefault(line, _Visitor())
+    def _visitor(self, line: Line) -> Visitor:
+        return self._visitors.setdefault(line, Visitor())
 
     def queue(self, key: int) -> MessageQueue:
         """Raises EntityNotFound."""
@@ -259,7 +137,7 @@ class PartServer:
         if is_together:
             target.placement.send_together(messages, now, _values_to(answer), is_one_try=True)
         else:
-            progress = _SendProgress(line, run, len(messages), answer)
+            progress = SendProgress(line, run, len(messages), answer)
             target.placement.send_each(messages, now, progress, origins, is_one_try=True)
 
     def _cancel_scheduled(self, line: Line, payload: bytes, now: Millis, answer: Answer) -> None:
@@ -273,7 +151,7 @@ class PartServer:
         visitor = self._visitor(line)
         try:
             queue = self.queue(key)
-            session = None if hold is None else self._held(visitor, hold)
+            session = None if hold is None else visitor.held(hold)
             receiver = PartReceiver(line, visitor, number, queue, mode, session)
             visitor.receivers[number] = receiver
             if not queue.requires_session and queue not in visitor.told_queues:
@@ -286,12 +164,6 @@ class PartServer:
         except MessagingError as error:
             visitor.receivers.pop(number, None)
             line.tell(Topic.LOST, values.encode((number, encode_error(error))))
-
-    def _held(self, visitor: _Visitor, hold: int) -> SessionLock:
-        found = visitor.holds.get(hold)
-        if found is None:
-            raise SessionLockLost("The message session is not held any more. Accept it again.")
-        return found[1]
 
     def _demand(self, line: Line, payload: bytes, now: Millis) -> None:
         number, demand = unpack(DEMAND, payload)
@@ -330,23 +202,15 @@ class PartServer:
         visitor = self._visitor(line)
         receiver = visitor.receivers.pop(number, None)
         if receiver is not None:
-            self._detach(visitor, receiver, now)
+            visitor.detach(receiver, now)
         answer(b"")
-
-    def _detach(self, visitor: _Visitor, receiver: PartReceiver, now: Millis) -> None:
-        receiver.credit = 0
-        receiver.queue.detach(receiver, now)
-        if receiver.session is not None:
-            for hold, (_, lock) in list(visitor.holds.items()):
-                if lock is receiver.session:
-                    del visitor.holds[hold]
 
     # Settling
 
     def _settle(self, line: Line, payload: bytes, now: Millis, answer: Answer) -> None:
         run, key, outcome, hold, tokens = decode_settle(payload)
         queue, session = self.queue(key), self._lock(line, hold)
-        queue.settle_each(tokens, outcome, now, _SettleProgress(line, run, len(tokens), answer), session)
+        queue.settle_each(tokens, outcome, now, SettleProgress(line, run, len(tokens), answer), session)
 
     def _lock(self, line: Line, hold: int | None) -> SessionLock | None:
         found = None if hold is None else self._visitor(line).holds.get(hold)
@@ -496,14 +360,7 @@ class PartServer:
             return
         for queue in visitor.told_queues:
             self.left_overs(queue).discard(line)
-        for waiter, _ in visitor.waits.values():
-            waiter.cancel()
-        while visitor.receivers:
-            self._detach(visitor, visitor.receivers.popitem()[1], now)
-        for queue, lock in visitor.holds.values():
-            queue.release_session(lock, now)
-        for transaction in visitor.transactions.values():
-            transaction.rollback()
+        visitor.leave(now)
 
 
 def _values_to(answer: Answer) -> Callable[[Any], None]:
