@@ -44,8 +44,8 @@ def children_of(pid: int) -> list[int]:
 def processes_of(pid: int, count: int) -> dict[str, int]:
     """The processes of a namespace by what they do."""
     found = {} if count == 1 else {"supervisor": pid}
-    # A process in reserve has no stores.
-    nodes = [pid] if count == 1 else [child for child in sorted(children_of(pid)) if children_of(child)]
+    # A process in reserve was started last.
+    nodes = [pid] if count == 1 else sorted(children_of(pid))[:count]
     for number, node in enumerate(nodes):
         found[f"decides {number}"], found[f"stores {number}"] = node, children_of(node)[0]
     return found

@@ -7,7 +7,10 @@ import pytest
 from tests.cluster import stepped_turmoil
 from tests.measured import Measured
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
+from twinbus.broker.entity.placement import TURN_MAX
 from twinbus.broker.outcomes import COMPLETE, RELEASE
+from twinbus.cluster import front_target
+from twinbus.cluster.keeping import Keeping
 from twinbus.errors import FragmentUnavailable
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.auditor import Auditor
@@ -23,6 +26,14 @@ STEPS = 150
 def nodes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(Simulation, "node_count", request.param)
     return int(request.param)
+
+
+@pytest.fixture(autouse=True)
+def keeps_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promises hold however much a node keeps for itself."""
+    random = Random(20)
+    monkeypatch.setattr(Keeping, "room", lambda *_: random.choice((0, 0, 3, TURN_MAX)))
+    monkeypatch.setattr(front_target, "LOAD_MIN", 0)
 
 
 class Turmoil:

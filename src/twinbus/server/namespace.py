@@ -67,6 +67,7 @@ from twinbus.server.ports import (
 from twinbus.server.refusal_log import RefusalLog
 from twinbus.server.server_settings import ServerSettings
 from twinbus.server.sockets import FIRST_BYTES_WAIT_S, MakeProtocol, SharedPort, listen
+from twinbus.server.stores.host_process import HostProcess
 from twinbus.server.stores.places import StoresToKeep
 from twinbus.server.stores.pool import StorePool
 from twinbus.server.stores.process import StoreProcess
@@ -98,7 +99,7 @@ class NamespaceServer:
     `has_store_process`: its stores run in a process of their own, for throughput. Without one a namespace starts faster.
     `owner`: as whom it owns its stores, where those are in PostgreSQL.
     `spans`: what it does is traced.
-    `membership`: which of the nodes it is, where several serve the namespace.
+    `membership`: which of the nodes it is, where several serve the namespace. `store_host`: hired for it before.
     """
 
     def __init__(
@@ -111,8 +112,10 @@ class NamespaceServer:
         owner: "Owner | None" = None,
         spans: "OpenTelemetrySpans | None" = None,
         membership: "Membership | MachineNode | None" = None,
+        store_host: HostProcess | None = None,
     ) -> None:
         self.settings = settings
+        self._store_host = store_host
         self._spans = spans
         self.owner = owner
         self._membership = membership
@@ -233,7 +236,8 @@ class NamespaceServer:
         self, wanted: StoresToKeep, loop: asyncio.AbstractEventLoop, on_lost: OnLost, on_returned: OnReturned
     ) -> StoreKeeper:
         if self._has_store_process or wanted.have_leases:
-            return StoreProcess(wanted, (self.settings.log_format, self.settings.log_level), loop, on_lost, on_returned)
+            logs = (self.settings.log_format, self.settings.log_level)
+            return StoreProcess(wanted, logs, loop, on_lost, on_returned, self._store_host)
         paths = [place for place in wanted.places if isinstance(place, Path)]
         return StoreThreads(paths, self._open_store, loop, on_lost, on_returned)
 

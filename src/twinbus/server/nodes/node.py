@@ -25,13 +25,16 @@ from twinbus.server.nodes.seat import Seat
 from twinbus.server.nodes.shared_counts import SharedCounts
 from twinbus.server.nodes.switchboard import Words
 from twinbus.server.process_setup import set_up_process
+from twinbus.server.stores.host_process import HostProcess
 from twinbus.server.tracing import spans_of
 
 PREPARE = "prepare"
 """The supervisor's question: create the entities that are wanted."""
 
 
-async def run(seat: Seat, leash_socket: socket.socket, arrivals: socket.socket, counts: int, lock: int) -> None:
+async def run(
+    seat: Seat, leash_socket: socket.socket, arrivals: socket.socket, counts: int, lock: int, host: HostProcess
+) -> None:
     loop = asyncio.get_running_loop()
     leash = Leash()
     loop.add_signal_handler(signal.SIGTERM, leash.stopping.set)
@@ -39,7 +42,7 @@ async def run(seat: Seat, leash_socket: socket.socket, arrivals: socket.socket, 
     membership = Membership(seat, leash, SharedCounts(counts, seat.count), lock)
     await loop.create_unix_connection(lambda: leash, sock=leash_socket)
     spans = spans_of(seat.settings.name, os.environ)
-    server = NamespaceServer(seat.settings, has_store_process=True, spans=spans, membership=membership)
+    server = NamespaceServer(seat.settings, has_store_process=True, spans=spans, membership=membership, store_host=host)
 
     def new_root_key() -> None:
         loop.call_soon_threadsafe(leash.say, {"root_key": True})
@@ -79,6 +82,7 @@ async def run(seat: Seat, leash_socket: socket.socket, arrivals: socket.socket, 
 
 
 def main(arguments: Sequence[str]) -> None:
+    host = HostProcess()  # it reads its program while this one waits, or reads the catalog
     told = sys.stdin.buffer.read()
     if not told:
         return  # it was in reserve, and is not needed any more
@@ -87,4 +91,4 @@ def main(arguments: Sequence[str]) -> None:
     # Ctrl-C is for the supervisor, which stops its nodes in good order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     set_up_process(seat.settings.log_format, seat.settings.log_level, node=seat.index)
-    uvloop.run(run(seat, socket.socket(fileno=leash), socket.socket(fileno=arrivals), counts, lock))
+    uvloop.run(run(seat, socket.socket(fileno=leash), socket.socket(fileno=arrivals), counts, lock, host))

@@ -42,7 +42,7 @@ from twinbus.server.nodes.switchboard import Switchboard, Words
 from twinbus.server.ports import Ports, plain_connection_string, tls_connection_string, tls_files
 from twinbus.server.process_setup import set_up_process
 from twinbus.server.server_settings import ServerSettings
-from twinbus.server.stores.process import PACKAGE_PLACE
+from twinbus.server.stores.host_process import PACKAGE_PLACE
 from twinbus.server.stores.served_store import STOP_WAIT_S
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ SILENT_S = 2.0
 STUCK_S = 15.0
 """One that has for this long is killed: as long as a messaging store may be silent."""
 SETTLED_S = 10.0
-"""A node that has lived for this long is started again at once; one that ends sooner after a pause that grows."""
+"""A node that has lived for this long is started again at once; those that end sooner, from the second on, after a pause that grows."""
 PAUSE_S_MAX = 10.0
 KILL_WAIT_S = 5.0
 RESERVE_PAUSE_S = 3.0
@@ -99,7 +99,7 @@ class Supervisor:
         self._wanted = wanted
         self._nodes: dict[int, _Node] = {}
         self._reserve: _Hired | None = None
-        self._pauses: dict[int, float] = {}
+        self._early_ends: dict[int, int] = {}  # in a row, of nodes that had not settled
         self._closers: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._switchboard = Switchboard(self._send)
@@ -244,7 +244,8 @@ class Supervisor:
         return _Hired(process, leash, arrivals)
 
     def _keep_reserve(self) -> None:
-        """Most of a process's start is reading its program: one that has done so waits to replace a node."""
+        """Most of a process's start is reading its program: one that has done so, and has a store process that has, waits to replace
+        a node."""
         if self._reserve is None and not self._is_stopping:
             with suppress(InternalError):
                 self._reserve = self._hire()
@@ -319,10 +320,10 @@ class Supervisor:
     async def _replace(self, node: _Node) -> None:
         loop, index = asyncio.get_running_loop(), node.index
         code = await asyncio.to_thread(_end, node.process)
-        has_settled = loop.time() - node.started_at >= SETTLED_S
-        pause_s = self._pauses[index] = (
-            0.0 if has_settled else min(2 * self._pauses.get(index, 0.0) or 0.5, PAUSE_S_MAX)
-        )
+        early = 0 if loop.time() - node.started_at >= SETTLED_S else self._early_ends.get(index, 0) + 1
+        self._early_ends[index] = early
+        # One that ends soon after its start may have had bad luck; the next one has not.
+        pause_s = 0.0 if early <= 1 else min(0.25 * 2**early, PAUSE_S_MAX)
         log.error("node_ended", extra={"fields": {"node": index, "code": code, "again_in_s": pause_s}})
         await asyncio.sleep(pause_s)
         while True:

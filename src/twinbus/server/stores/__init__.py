@@ -6,6 +6,7 @@ pressure       who has to wait when a store is behind
 places         where the stores are, and how one is opened there
 leases         until when those in a database are ours
 process        the stores in a second process: start, loss, restart, stop
+host_process   that process, hired first and told what to keep later
 line_frames    frames between the two processes
 host           the second process: a thread for each store
 worker         what the thread of a store does

@@ -1,6 +1,4 @@
-"""The process that keeps the messaging stores of a namespace: `main` with FORMAT, LEVEL, LEASE_SOCKET (or -), then a SOCKET for each.
-
-Where the stores are is read from standard input: a connection string may hold a secret, and anybody can read arguments.
+"""The process that keeps the messaging stores of a namespace: `main` with a socket on which it is told which (`host_process`).
 
 Each store has a thread and a socket to the namespace (`line_frames`). Journals, tables and checkpoints run in this process's
 interpreter, so that the event loop of the namespace does not share its own.
@@ -17,7 +15,6 @@ import pickle
 import select
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -25,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from twinbus.clock import boot_time
 from twinbus.server.process_setup import set_up_process
-from twinbus.server.server_settings import LogFormat, LogLevel
-from twinbus.server.stores.leases import NO_LEASES, SILENCE_S, UPDATE
+from twinbus.server.stores.host_process import read_orders
+from twinbus.server.stores.leases import SILENCE_S, UPDATE
 from twinbus.server.stores.line_frames import (
     COMMIT,
     COUNT,
@@ -181,15 +178,16 @@ def run(
         os._exit(1)
 
 
-def main(arguments: Sequence[str]) -> None:
-    log_format, log_level, lease_socket, *sockets = arguments
+def main(orders_socket: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    set_up_process(LogFormat(log_format), LogLevel(log_level))
-    wanted: StoresToKeep = pickle.load(sys.stdin.buffer)
-    lines = [socket.socket(fileno=int(descriptor)) for descriptor in sockets]
+    told = read_orders(int(orders_socket))
+    if told is None:
+        return
+    (log_format, log_level, wanted), lines = told
+    set_up_process(log_format, log_level)
     limits = StoreLimits.shared_by(len(wanted.places))
-    renewal, at_end = (None, _nothing) if lease_socket == NO_LEASES else _keep_leases(int(lease_socket), wanted)
+    renewal, at_end = _keep_leases(lines.pop(0), wanted) if wanted.have_leases else (None, _nothing)
     threads = [
         threading.Thread(
             target=run,
@@ -204,10 +202,10 @@ def main(arguments: Sequence[str]) -> None:
         thread.join()
 
 
-def _keep_leases(descriptor: int, wanted: StoresToKeep) -> "tuple[LeaseKeeper, Callable[[], None]]":
+def _keep_leases(line: socket.socket, wanted: StoresToKeep) -> "tuple[LeaseKeeper, Callable[[], None]]":
     from twinbus.store.postgres.lease import LeaseKeeper
 
-    end = LeaseEnd(socket.socket(fileno=descriptor))
+    end = LeaseEnd(line)
     keeper = LeaseKeeper(end.trusted_until, end.is_namespace_alive)
     once = threading.Lock()
     if wanted.owner is not None and wanted.catalog is not None:

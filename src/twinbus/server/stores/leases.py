@@ -19,8 +19,6 @@ BEAT_S: Final = 0.5
 SILENCE_S: Final = 2.0
 """Without a byte for this long nothing is renewed."""
 UPDATE: Final = Struct("=id")
-NO_LEASES: Final = "-"
-"""Instead of a socket, for the store process."""
 TAKEN: Final = -1.0
 """Instead of a time: another process owns the store."""
 

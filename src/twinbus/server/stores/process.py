@@ -14,21 +14,17 @@ waits for the process to serve what was asked before `stop`, close the stores an
 
 import asyncio
 import logging
-import os
 import pickle
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
-import twinbus
 from twinbus.broker.store_port import StoreLease
 from twinbus.server.server_settings import LogFormat, LogLevel
-from twinbus.server.stores.leases import NO_LEASES, HeldLease, LeaseLine, held_for_good
+from twinbus.server.stores.host_process import HostProcess, Orders
+from twinbus.server.stores.leases import HeldLease, LeaseLine, held_for_good
 from twinbus.server.stores.line_frames import (
     COMMIT,
     COUNT,
@@ -47,8 +43,6 @@ from twinbus.store.changes import Change, Copied, StoredMessage
 from twinbus.store.journal_record import Piece, decode_rows, encode_changes
 from twinbus.store.reads import Read
 
-PROGRAM = "import sys; sys.path.append(sys.argv[1]); from twinbus.server.stores.host import main; main(sys.argv[2:])"
-PACKAGE_PLACE = str(Path(twinbus.__file__).parents[1])
 BUFFER_BYTES = 1 << 20
 """Of a line: requests that do not fit cannot share the next sync with those that do."""
 COMMIT_BYTES_MAX = (1 << 31) - (1 << 20)
@@ -60,7 +54,7 @@ log = logging.getLogger(__name__)
 
 
 class StoreProcess:
-    """Lives on the loop thread."""
+    """Lives on the loop thread. `hired`: a process to begin with."""
 
     def __init__(
         self,
@@ -69,7 +63,9 @@ class StoreProcess:
         loop: asyncio.AbstractEventLoop,
         on_lost: OnLost,
         on_returned: OnReturned,
+        hired: HostProcess | None = None,
     ) -> None:
+        self._hired = hired
         count = len(wanted.numbers)
         self.stores = [ServedStore(index, on_lost, on_returned) for index in wanted.numbers]
         self._held = [HeldLease() for _ in range(count)] if wanted.have_leases else []
@@ -93,11 +89,14 @@ class StoreProcess:
         self._all_closed.clear()
         pairs = [_socket_pair() for _ in self.stores]
         lease_pair = socket.socketpair() if self._held else None
-        self._process = self._spawn([theirs for _, theirs in pairs], lease_pair[1] if lease_pair else None)
-        for _, theirs in pairs:
-            theirs.close()
+        theirs = [*([lease_pair[1]] if lease_pair else []), *(end for _, end in pairs)]
+        hired, self._hired = self._hired, None
+        host = HostProcess() if hired is None or hired.has_ended else hired
+        self._process = host.process
+        host.begin(Orders(*self._log, self._wanted), theirs)
+        for end in theirs:
+            end.close()
         if lease_pair is not None:
-            lease_pair[1].close()
             self._lease_line = lease_line = LeaseLine(
                 self._loop, self._held, lambda number: self.stores[number].recall()
             )
@@ -105,27 +104,6 @@ class StoreProcess:
         self._lines = [SocketLine(self._loop, store, self._line_lost) for store in self.stores]
         for line, (ours, _) in zip(self._lines, pairs, strict=True):
             await self._loop.create_unix_connection(partial(_given, line), sock=ours)
-
-    def _spawn(self, sockets: Sequence[socket.socket], lease_socket: socket.socket | None) -> "subprocess.Popen[bytes]":
-        # -P: a folder in the working directory may have the name of our package; the place of ours is an argument instead.
-        # A session of its own: Ctrl-C must reach the namespace only.
-        descriptors = [line.fileno() for line in sockets]
-        lease_descriptors = [] if lease_socket is None else [lease_socket.fileno()]
-        command = [sys.executable, "-P", "-c", PROGRAM, PACKAGE_PLACE, *(each.value for each in self._log)]
-        command += [str(*lease_descriptors) or NO_LEASES, *map(str, descriptors)]
-        # Its threads take turns, so a heap for each of them would waste memory.
-        environment = {"MALLOC_ARENA_MAX": "2", **os.environ}
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            pass_fds=[*lease_descriptors, *descriptors],
-            start_new_session=True,
-            env=environment,
-        )
-        assert process.stdin is not None
-        with process.stdin, suppress(BrokenPipeError):
-            process.stdin.write(pickle.dumps(self._wanted))
-        return process
 
     async def stop(self) -> None:
         self._is_stopping = True

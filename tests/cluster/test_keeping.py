@@ -1,0 +1,200 @@
+"""What a node keeps of its own: nothing alone, nearly everything where all are busy, and the parts stay even."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from twinbus.broker.consumer import ReceiveMode
+from twinbus.broker.outcomes import COMPLETE
+from twinbus.cluster.front_target import FrontQueue
+from twinbus.cluster.keeping import FRESH_FOR, ROOM_MAX, TOLD_EVERY, Keeping
+from twinbus.cluster.ownership import Ownership
+from twinbus.cluster.peers import Peer
+from twinbus.cluster.talk import decode_deliver
+from twinbus.model.descriptions import QueueDescription
+from twinbus.testing.cluster_simulation import ClusterSimulation
+from twinbus.testing.messages import make_message
+from twinbus.testing.simulation import EachReply, SimReceiver, Simulation
+
+BURST = 256
+NOW = 10_000
+
+
+class Fixed(Ownership):
+    """Node 0 of some."""
+
+    def __init__(self, count: int, *, is_here: bool = True) -> None:
+        self.node = 0
+        self._nodes = list(range(0 if is_here else 1, count))
+
+    @property
+    def nodes(self) -> list[int]:
+        return self._nodes
+
+
+def keeping(count: int, *, is_here: bool = True) -> tuple[Keeping, list[tuple[int, int]]]:
+    said: list[tuple[int, int]] = []
+    return Keeping(Fixed(count, is_here=is_here), lambda node, done: said.append((node, done))), said
+
+
+def test_a_node_may_keep_as_much_as_the_one_that_does_least() -> None:
+    kept, _ = keeping(3)
+    kept.told(1, 500, NOW)
+    assert kept.room(NOW) == 0
+    kept.told(2, 300, NOW)
+    assert kept.room(NOW) == 300
+    kept.keep(100)
+    assert kept.room(NOW) == 200
+
+
+def test_what_was_done_a_while_ago_does_not_count() -> None:
+    kept, _ = keeping(2)
+    kept.told(1, 500, NOW)
+    assert kept.room(NOW + FRESH_FOR) == 500
+    assert kept.room(NOW + FRESH_FOR + 1) == 0
+    kept.told(1, 10, NOW + FRESH_FOR + 1)
+    assert kept.room(NOW + FRESH_FOR + 1) == 10
+
+
+def test_parts_never_drift_further_apart_than_the_limit() -> None:
+    kept, _ = keeping(2)
+    for _ in range(100):
+        kept.told(1, 1_000, NOW)
+    assert kept.room(NOW) == ROOM_MAX
+
+
+def test_others_are_told_now_and_then() -> None:
+    kept, said = keeping(3)
+    kept.done_here(TOLD_EVERY - 1)
+    assert said == []
+    kept.done_here(3)
+    assert said == [(1, TOLD_EVERY + 2), (2, TOLD_EVERY + 2)]
+
+
+@pytest.mark.parametrize(("count", "is_here"), [(1, True), (3, False)])
+def test_who_has_no_part_or_all_of_them_keeps_nothing(count: int, is_here: bool) -> None:
+    kept, _ = keeping(count, is_here=is_here)
+    for node in range(1, count):
+        kept.told(node, 500, NOW)
+    assert kept.room(NOW) == 0
+
+
+# Over two nodes
+
+
+class Crossing:
+    """Counts what crosses lines, by what is asked of peers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sent = self.delivered = 0
+        send, deliver = Peer.send_each, Peer.delivered
+
+        def send_each(peer: Peer, name: Any, messages: Any, *rest: Any) -> None:
+            self.sent += len(messages)
+            send(peer, name, messages, *rest)
+
+        def delivered(peer: Peer, payload: bytes) -> None:
+            self.delivered += len(decode_deliver(payload)[1])
+            deliver(peer, payload)
+
+        monkeypatch.setattr(Peer, "send_each", send_each)
+        monkeypatch.setattr(Peer, "delivered", delivered)
+
+
+@pytest.fixture
+def sim(monkeypatch: pytest.MonkeyPatch) -> ClusterSimulation:
+    monkeypatch.setattr(Simulation, "node_count", 2)
+    made = Simulation(4)
+    assert isinstance(made, ClusterSimulation)
+    made.queue(QueueDescription("q", enable_partitioning=True))
+    return made
+
+
+def front(sim: ClusterSimulation, node: int) -> FrontQueue:
+    found = sim.nodes[node].fronts.find("q")
+    assert isinstance(found, FrontQueue)
+    return found
+
+
+def send(sim: ClusterSimulation, node: int, count: int = BURST) -> None:
+    reply = EachReply()
+    front(sim, node).send_each([make_message(f"{node}") for _ in range(count)], sim.now, reply)
+    sim.run()
+    assert len(reply.good) == count
+
+
+def by_fragment(sim: ClusterSimulation) -> Counter[int]:
+    fragments = sim.entities.queue("q").main.fragments
+    return Counter({fragment.index: fragment.tally.active_count for fragment in fragments})
+
+
+def by_node(sim: ClusterSimulation) -> list[int]:
+    fragments, held = sim.entities.queue("q").main.fragments, by_fragment(sim)
+    return [
+        sum(held[each.index] for each in fragments if sim.owners[each.broker.index] == node)
+        for node in range(len(sim.nodes))
+    ]
+
+
+def test_where_both_nodes_send_much_most_of_it_crosses_no_line_and_the_parts_are_even(
+    sim: ClusterSimulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crossing = Crossing(monkeypatch)
+    for _ in range(20):
+        send(sim, 0)
+        send(sim, 1)
+    first, second = by_node(sim)
+    assert first + second == 40 * BURST
+    assert abs(first - second) <= ROOM_MAX / 4
+    assert crossing.sent < 0.2 * 40 * BURST
+
+
+def test_what_one_node_sends_more_is_shared_out(sim: ClusterSimulation) -> None:
+    for _ in range(20):
+        for _ in range(3):
+            send(sim, 0)
+        send(sim, 1)
+    first, second = by_node(sim)
+    assert abs(first - second) <= ROOM_MAX / 4
+
+
+def test_messages_that_are_sent_one_after_the_other_go_round_whatever_others_do(sim: ClusterSimulation) -> None:
+    for _ in range(4):
+        send(sim, 0)
+        send(sim, 1)
+    send(sim, 0, 1)  # the last that joins the load before it
+    before = by_fragment(sim)
+    for _ in range(len(before)):
+        send(sim, 0, 1)
+    grown = by_fragment(sim)
+    grown.subtract(before)
+    assert set(grown.values()) == {1}
+
+
+def test_where_both_nodes_have_receivers_most_messages_cross_no_line_and_all_come(
+    sim: ClusterSimulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(10):
+        send(sim, 0)
+        send(sim, 1)
+    total, crossing, got = 20 * BURST, Crossing(monkeypatch), [0, 0]
+    receivers = [SimReceiver(0, ReceiveMode.PEEK_LOCK) for _ in sim.nodes]
+    for node, receiver in enumerate(receivers):
+        front(sim, node).main.attach(receiver, sim.now)
+    rounds = 0
+    while sum(got) < total:
+        for node, receiver in enumerate(receivers):
+            receiver.credit += 100
+            front(sim, node).main.pump(sim.now, receiver)
+            sim.run()
+            taken = receiver.take()
+            got[node] += len(taken)
+            tokens, reply = [each.lock_token for each in taken], EachReply()
+            front(sim, node).main.settle_each(tokens, COMPLETE, sim.now, reply)
+            sim.run()
+            assert len(reply.good) == len(tokens)
+        rounds += 1
+        assert rounds < 2 * total / 100, got
+    assert sum(by_fragment(sim).values()) == 0
+    assert crossing.delivered < 0.2 * total
