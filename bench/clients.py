@@ -135,7 +135,7 @@ def served(*, is_partitioned: bool) -> Iterator[str]:
     queue = f"{QUEUE}:partitioned" if is_partitioned else QUEUE
     with tempfile.TemporaryDirectory() as folder:
         command = [str(Path(sys.executable).with_name("twinbus")), "serve", "clients", "--data", folder, "--json"]
-        command += ["--amqp-port", "0", "--http-port", "0", "--queue", queue]
+        command += ["--amqp-port", "0", "--http-port", "0", "--queue", queue, "--processes", "1"]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             assert server.stdout is not None

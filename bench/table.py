@@ -98,7 +98,7 @@ def own_namespace(prefix: str = "", *extra: str) -> Iterator[list[str]]:
     """What the kit has to know of the two queues of a namespace that is served meanwhile, with these options."""
     with tempfile.TemporaryDirectory() as folder:
         command = [str(Path(sys.executable).with_name("twinbus")), "serve", "bench", "--data", folder, "--json"]
-        command += ["--amqp-port", "0", "--http-port", "0", "--no-meter"]
+        command += ["--amqp-port", "0", "--http-port", "0", "--no-meter", "--processes", "1"]
         command += ["--queue", "ordinary", "--queue", "partitioned:partitioned", *extra]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:

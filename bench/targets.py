@@ -69,7 +69,7 @@ def own_targets(*extra: str) -> Iterator[list[Target]]:
     with tempfile.TemporaryDirectory() as folder:
         command = [str(Path(sys.executable).with_name("twinbus")), "serve", "bench", "--data", folder, "--json"]
         command += ["--amqp-port", "0", "--http-port", "0", "--queue", "ordinary", "--queue", "partitioned:partitioned"]
-        command += extra
+        command += ["--processes", "1", *extra]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             assert server.stdout is not None

@@ -57,6 +57,8 @@ def serve(data: Path, name: str, *options: str) -> Served:
         "0",
         "--http-port",
         "0",
+        "--processes",
+        "1",
     ]
     process = subprocess.Popen(
         [*command, "--stores", "2", "--no-meter", "--json", *options],

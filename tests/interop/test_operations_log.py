@@ -28,7 +28,7 @@ class Served:
     def __init__(self, data: Path, *options: str) -> None:
         self.operations = data / "contoso" / "operations"
         command = [sys.executable, "-m", "twinbus", "serve", "contoso", "--data", str(data), "--json", *options]
-        command += ["--amqp-port", "0", "--http-port", "0", "--stores", "2", "--queue", "orders"]
+        command += ["--amqp-port", "0", "--http-port", "0", "--stores", "2", "--processes", "1", "--queue", "orders"]
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": "src"}
         )
