@@ -1,16 +1,21 @@
-"""What a second process brings, and what four and eight would: `python -m bench.cores [--rounds 3] [--processes 1,2] [--seconds 3]`.
+"""What a second process brings, and what four and eight would.
+
+    python -m bench.cores [--rounds 3] [--processes 1,2] [--seconds 3] [--each]
 
 Namespaces with each number of processes are served in turns, and load is put on both kinds of queue: sending (1 KiB, 4 connections,
-1,000 in flight), draining over 4 connections, and 4 senders beside 4 receivers. Rates need a machine with nothing else to do; the processor time of every process, for each
+1,000 in flight), draining over 4 connections, and 4 senders beside 4 receivers. With `--each` there are as many for each process: a process
+that has less to do takes smaller bursts, and those cost more a message. Rates need a machine with nothing else to do; the processor time of every process, for each
 message, does not. From that follows the rate on a machine with enough cores: nodes alike share the work, so N of them decide
 
     N / (d + r * (N - 1) / N) messages a second
 
 where d is what one process needs for a message, and r what it costs if the message lies at another node: both are measured, with
-one process and with two. The store processes are the next limit, then the disk.
+one process and with two. The store processes are the next limit, then the disk. What the load itself takes is shown as `load`: where all
+of them together take all cores, no number of processes makes a rate higher.
 """
 
 import argparse
+import resource
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator
@@ -23,18 +28,20 @@ from bench.targets import Target, own_targets
 SCALED_TO = (2, 4, 8)
 
 
-def cases(seconds: float) -> list[Scenario]:
+def cases(seconds: float, connections: int = 4) -> list[Scenario]:
+    load: dict[str, float] = {"size": 1024, "connections": connections}
+    timed = load | {"seconds": seconds}
     return [
-        Scenario("send 4", "send", {"size": 1024, "window": 1000, "connections": 4, "seconds": seconds}, "rate", True),
-        Scenario("drain 4", "drain", {"size": 1024, "credit": 1000, "connections": 4}, "rate", True),
-        Scenario(
-            "4 x 4",
-            "both",
-            {"size": 1024, "window": 100, "credit": 100, "connections": 4, "seconds": seconds},
-            "rate",
-            True,
-        ),
+        Scenario("send 4", "send", timed | {"window": 1000}, "rate", True),
+        Scenario("drain 4", "drain", load | {"credit": 1000}, "rate", True),
+        Scenario("4 x 4", "both", timed | {"window": 100, "credit": 100}, "rate", True),
     ]
+
+
+def load_seconds() -> float:
+    """Of processor time, of all loads that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def children_of(pid: int) -> list[int]:
@@ -58,21 +65,24 @@ def measure(target: Target, scenario: Scenario, count: int) -> tuple[float, dict
     if scenario.mode == "drain":
         options["count"] = target.load("send", {"size": 1024, "window": 1000, "connections": 4, "seconds": 2})["sent"]
     processes = processes_of(target.pid, count)
-    before = {name: own_seconds(pid) for name, pid in processes.items()}
+    before, load_before = {name: own_seconds(pid) for name, pid in processes.items()}, load_seconds()
     result = target.load(scenario.mode, options)
     used = {name: own_seconds(pid) - before[name] for name, pid in processes.items()}
+    used["load"] = load_seconds() - load_before
     messages = result.get("received", result.get("sent", 0)) or 1
     if scenario.mode == "send":
         target.load("drain", {"count": result["sent"], "credit": 1000, "connections": 4})
     return result[scenario.figure], {name: seconds / messages * 1e6 for name, seconds in used.items()}
 
 
-def rounds(number: int, counts: list[int], seconds: float) -> Iterator[tuple[str, int, float, dict[str, float]]]:
+def rounds(
+    number: int, counts: list[int], seconds: float, *, each: bool
+) -> Iterator[tuple[str, int, float, dict[str, float]]]:
     for _ in range(number):
         for count in counts:
             with own_targets(*(["--processes", str(count)] if count > 1 else [])) as targets:
                 for target in targets:
-                    for scenario in cases(seconds):
+                    for scenario in cases(seconds, 4 * count if each else 4):
                         yield f"{target.name}, {scenario.name}", count, *measure(target, scenario, count)
 
 
@@ -81,10 +91,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--processes", default="1,2")
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--each", action="store_true", help="4 connections for each process, and not in all")
     options = parser.parse_args()
     counts = [int(each) for each in options.processes.split(",")]
     found: dict[str, dict[int, list[tuple[float, dict[str, float]]]]] = defaultdict(lambda: defaultdict(list))
-    for name, count, rate, used in rounds(options.rounds, counts, options.seconds):
+    for name, count, rate, used in rounds(options.rounds, counts, options.seconds, each=options.each):
         found[name][count].append((rate, used))
         shown = ", ".join(f"{process} {cost:.1f}" for process, cost in used.items())
         print(f"{name}, {count}: {rate:,.0f}/s; us a message: {shown}", flush=True)
