@@ -9,6 +9,7 @@ from twinbus.broker.commands import (
     FindTimes,
     FragmentHead,
     ListFragments,
+    Purge,
     ranges_of,
 )
 from twinbus.broker.entity.message_queue import MessageQueue
@@ -17,7 +18,8 @@ from twinbus.errors import ArgumentError, FragmentUnavailable
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.message import Message
 from twinbus.model.wire_names import SEQUENCE_BITS
-from twinbus.store.reads import BacklogShares, Share
+from twinbus.store.messaging_store import MessagingStore
+from twinbus.store.reads import BacklogShares, Rows, Scan, Share
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation
 
@@ -129,3 +131,34 @@ def test_heads_tell_where_every_fragment_begins_and_ends() -> None:
     empty = [head for head in found if head.is_available and not head.active]
     assert empty
     assert all(head.first_number == head.last_number + 1 for head in empty)
+
+
+def test_where_a_fragment_begins_is_looked_for_behind_what_was_gone_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are gone lie in the tables until they are tidied up: a reader that polls must not pass over all of them each time."""
+    sim = Simulation(1)
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, *[make_message(f"m{number}") for number in range(20)])
+    asked: list[int] = []
+    run = Scan.run
+
+    def noted(scan: Scan, store: MessagingStore) -> Rows:
+        asked.append(scan.after)
+        return run(scan, store)
+
+    monkeypatch.setattr(Scan, "run", noted)
+
+    def first() -> int:
+        asked.clear()
+        return sim.ask(queue.main, ListFragments()).value[0].first_number
+
+    assert (first(), asked) == (1, [0])
+    sim.ask(queue.main, DeleteDeferred(ranges_of(sim.ask(queue.main, Claim(15)).value)))
+    assert (first(), asked) == (16, [0])
+    assert (first(), asked) == (16, [15])
+    sim.ask(queue.main, Purge(5, sim.now))
+    assert (first(), asked) == (21, [15])
+    sim.send(queue, make_message("more"))
+    assert (first(), asked) == (21, [20])
+    sim.lose_store(0)
+    sim.return_store(0)
+    assert (first(), asked) == (21, [0])

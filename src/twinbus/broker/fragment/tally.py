@@ -12,11 +12,12 @@ from twinbus.store.messaging_store import FragmentSummary
 
 
 class Tally:
-    __slots__ = ("active_count", "deferred_count", "last_number", "scheduled_count", "size_bytes")
+    __slots__ = ("active_count", "deferred_count", "last_number", "scheduled_count", "size_bytes", "spent_number")
 
     def __init__(self, index: int, summary: FragmentSummary | None = None) -> None:
         """`index`: of the fragment, which its numbers have in their upper bits."""
-        self.last_number = index << SEQUENCE_BITS
+        self.last_number = self.spent_number = index << SEQUENCE_BITS
+        """The highest that was given; and one up to which no row is left, as far as somebody has looked."""
         self.active_count = self.deferred_count = self.scheduled_count = self.size_bytes = 0
         if summary is not None:
             self.last_number = max(self.last_number, summary.last_sequence_number)

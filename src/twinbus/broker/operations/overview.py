@@ -18,7 +18,10 @@ def list_fragments(queue: AskedQueue, command: ListFragments, now: Millis) -> St
     # The last numbers of now and not of when the answers come: by then the stores have done all that was asked of them
     # before, so that whatever has one of these numbers is in the answer or gone.
     last_numbers = [fragment.tally.last_number for fragment in queue.fragments]
-    answers = yield from read_each([(fragment, Scan(fragment.key, 0, 1, 1)) for fragment in queue.fragments])
+    # Rows that are gone may lie in the tables for a while, and to pass over them costs as much as to read them: so whoever
+    # asks passes over each of them once.
+    scans = [(fragment, Scan(fragment.key, fragment.tally.spent_number, 1, 1)) for fragment in queue.fragments]
+    answers = yield from read_each(scans)
     return [_head(*known) for known in zip(queue.fragments, last_numbers, answers, strict=True)]
 
 
@@ -28,6 +31,7 @@ def _head(fragment: Fragment, last_number: int, first: Rows | FragmentUnavailabl
         return FragmentHead(fragment.index, False, 0, 0, 0, 0, 0, 0, fragment.broker.index)
     first_number = first[0].sequence_number if first else last_number + 1
     tally = fragment.tally
+    tally.spent_number = first_number - 1
     counts = tally.active_count, tally.deferred_count, tally.scheduled_count, tally.size_bytes
     return FragmentHead(fragment.index, True, first_number, last_number, *counts, fragment.broker.index)
 
