@@ -337,7 +337,7 @@ class MachineNode:
         store, pool = details["store"], self._server.stores
         self.keeper.given(store)
         deadline = boot_time() + HANDED_OVER_S
-        while not pool.brokers[store].is_available and boot_time() < deadline:
+        while not pool.brokers[store].is_available and boot_time() < deadline and not self.keeper.is_draining:
             self._lookouts[store % len(self._lookouts)].look_soon()
             await asyncio.sleep(0.05)
         return bool(pool.brokers[store].is_available)
