@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from twinbus.broker.commands import GetSessionState, PeekRange, ReceiveDeferred, SetSessionState
-from twinbus.broker.consumer import ReceiveMode, SessionRequest, TakenMessage
+from twinbus.broker.consumer import ReceiveMode, SessionLock, SessionRequest, TakenMessage
 from twinbus.broker.outcomes import COMPLETE, Abandon, DeadLetter, Defer
 from twinbus.cluster import moves
 from twinbus.cluster.moves import HELD_MAX
@@ -466,3 +466,31 @@ def test_a_receiver_that_leaves_during_a_move_gives_its_message_session_back_aft
     assert receiver.lost is None
     again = sim.receiver(queue.main, 1, session=sim.accept(queue.main, "A").value)
     assert [each.message.delivery_count for each in again.take()] == [0]
+
+
+def test_a_hold_that_moves_before_its_receiver_has_heard_of_it_is_found_where_it_is(sim: ClusterSimulation) -> None:
+    """The answer and the news that it has moved come on different lines."""
+    queue = sim.queue(SESSIONS)
+    store = begin(sim, queue, (1, 2))
+    sim.send(queue, make_message("a", session_id="A"))
+    sim.has_stepped_lines = True
+    accepted = Answer[SessionLock]()
+    queue.main.accept_session(SessionRequest("A"), sim.now, sim.now, accepted)
+    (link,) = [link for link in sim.links if link.nodes == (0, 1)]
+    begun = Move(sim, store, 2)
+    link.step(sim.now, is_back=False)  # it is accepted at node 1, whose answer is on its way
+    begun._is_held, begun._holding = True, {0, 1, 2}
+    for _ in range(2):
+        sim.ports[store].run()
+        assert begun.step()
+    deliver(sim, 1, 2)
+    while not begun.is_over:
+        deliver(sim, 1, 2)
+        assert begun.step()
+    deliver(sim, 0, 2)
+    assert not accepted.has_come
+    deliver(sim, 0, 1)
+    sim.has_stepped_lines = False
+    receiver = sim.receiver(queue.main, 1, session=accepted.value)
+    assert ids(receiver.take()) == ["a"]
+    assert receiver.lost is None

@@ -3,6 +3,7 @@
 A line that breaks takes with it what was held over it: receivers learn that their part is lost, holds on message sessions are over.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence, Set
 from itertools import count
 from typing import Any, Protocol
@@ -34,6 +35,9 @@ from twinbus.cluster.talk import (
 )
 from twinbus.errors import FragmentUnavailable, MessagingError
 from twinbus.model.message import Message
+
+MOVED_AHEAD_MAX = 1_000
+"""Holds that have moved and are not known here: of some it was heard too late, and nobody asks for those again."""
 
 
 class Hold(SessionLock):
@@ -146,9 +150,11 @@ class _SettleRun:
 class Peer:
     """One other node."""
 
-    def __init__(self, node: int, clock: Clock) -> None:
+    def __init__(self, node: int, clock: Clock, accepted: Callable[[Hold], None]) -> None:
+        """`accepted` gets every hold that the node gives."""
         self.node = node
         self.line: Line | None = None
+        self._accepted = accepted
         self._clock = clock
         self._last = count(1)
         self._runs: dict[int, _SendRun | _SettleRun] = {}
@@ -284,6 +290,7 @@ class Peer:
                 return
             hold = Hold(self.node, *result)
             self.holds[hold.number] = hold
+            self._accepted(hold)
             reply(hold)
 
         self.ask_values(Topic.ACCEPT, (number, key, request, wait), answered)
@@ -383,7 +390,8 @@ class Peers:
 
     def __init__(self, node: int, node_count: int, clock: Clock, topics: Topics) -> None:
         self.node = node
-        self._peers = {other: Peer(other, clock) for other in range(node_count) if other != node}
+        self._peers = {other: Peer(other, clock, self._accepted) for other in range(node_count) if other != node}
+        self._moved_ahead: OrderedDict[Holder, tuple[int, int]] = OrderedDict()
         self._own_holds: WeakValueDictionary[int, Hold] = WeakValueDictionary()
         self._last_own = count(1)
         self.when_opened: list[Callable[[Millis], None]] = []
@@ -432,12 +440,22 @@ class Peers:
         hold = holds.pop(number, None)
         if own is not None:
             new_number = next(self._last_own)
-        if hold is not None:
+        if hold is None and own is None:
+            # On another line than the answer that gives it, which may come later.
+            self._moved_ahead[Holder(former, number)] = node, new_number
+            while len(self._moved_ahead) > MOVED_AHEAD_MAX:
+                self._moved_ahead.popitem(last=False)
+        elif hold is not None:
             hold.move(node, new_number, own)
             if own is not None:
                 self._own_holds[new_number] = hold
             else:
                 self._peers[node].holds[new_number] = hold
+
+    def _accepted(self, hold: Hold) -> None:
+        moved = self._moved_ahead.pop(Holder(hold.node, hold.number), None)
+        if moved is not None:
+            self.hold_moved(hold.node, hold.number, *moved, None)
 
     def _of(self, line: Line) -> Peer:
         assert line.peer is not None
