@@ -9,7 +9,8 @@ left_overs            who has to know of messages that nobody has credit for
 peers                 the other nodes, as fronts ask them
 fronts                the entities of the namespace at one node: each itself, or a front
 front_target          where messages are sent to
-front_source          where they are received from: `front_receiver` and `demand` share credit out, `front_commands` asks around
+front_source          where they are received from: `front_receiver` and `demand` share credit out, `front_commands` asks around,
+                      `session_waiter` waits for a message session
 front_transaction     a transaction at the node that has its fragment
 ownership             which node has which fragments
 keeping               how much of its own a node may keep, so that it crosses no line

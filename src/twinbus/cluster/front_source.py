@@ -20,15 +20,15 @@ from twinbus.broker.fragment.locks import TOKEN_SIZE
 from twinbus.broker.fragment.settlement import lock_lost
 from twinbus.broker.outcomes import RELEASE, Outcome
 from twinbus.broker.replies import Reply, SettleReply, Waiter
-from twinbus.broker.telling import tell
 from twinbus.clock import Clock, Millis
 from twinbus.cluster.front_commands import run_command
 from twinbus.cluster.front_receiver import DistantShare, FrontReceiver, LocalShare
 from twinbus.cluster.ownership import Owners, Ownership
 from twinbus.cluster.part import PartServer
 from twinbus.cluster.peers import SILENT, Hold, Peers
+from twinbus.cluster.session_waiter import SessionWaiter
 from twinbus.cluster.talk import Topic
-from twinbus.errors import ArgumentError, FragmentUnavailable, MessagingError, OperationTimeout, SessionLockLost
+from twinbus.errors import ArgumentError, FragmentUnavailable, MessagingError, SessionLockLost
 from twinbus.model.partition_key import candidates
 from twinbus.model.session_key import session_key
 from twinbus.store.changes import FragmentKey
@@ -57,7 +57,7 @@ class FrontSource:
         self._received_from = received_from
         self._receivers: dict[Consumer, FrontReceiver] = {}
         self._holds: dict[str, Hold] = {}
-        self._waiters: set[_SessionWaiter] = set()
+        self._waiters: set[SessionWaiter] = set()
         self._nodes_seen = self.ownership.nodes
         self._keeping = peers.keeping(Topic.TAKEN, local.key, self.ownership)
 
@@ -213,7 +213,7 @@ class FrontSource:
     def is_quiet(self) -> bool:
         return not self._receivers and not self._waiters
 
-    def done_waiting(self, waiter: "_SessionWaiter") -> None:
+    def done_waiting(self, waiter: SessionWaiter) -> None:
         self._waiters.discard(waiter)
 
     # Settling
@@ -335,11 +335,11 @@ class FrontSource:
         except MessagingError as error:
             reply(error)
             return NO_WAITER
-        waiting = _SessionWaiter(self, request, deadline, reply)
+        waiting = SessionWaiter(self, request, deadline, reply)
         self._ask_for_session(waiting, request.session_id, now)
         return waiting
 
-    def _ask_for_session(self, waiting: "_SessionWaiter", session_id: str | None, now: Millis) -> None:
+    def _ask_for_session(self, waiting: SessionWaiter, session_id: str | None, now: Millis) -> None:
         def later(now: Millis) -> None:
             if not waiting.is_over:
                 self._ask_for_session(waiting, session_id, now)
@@ -451,70 +451,3 @@ class _Renewal:
                 self._reply(self._ends if self._error is None else self._error)
 
         return done
-
-
-class _SessionWaiter:
-    """Asks the nodes for a message session, this one first; the first that has one wins, and the others give theirs back."""
-
-    def __init__(
-        self, source: FrontSource, request: SessionRequest, deadline: Millis, reply: Reply[SessionLock]
-    ) -> None:
-        self._source = source
-        self._request = request
-        self._deadline = deadline
-        self._reply = reply
-        self.is_over = False
-        self._asked: set[int] = set()
-        self._left = 0
-        self._error: MessagingError | None = None
-        self._waits: list[Callable[[], None]] = []
-
-    def follow(self, nodes: Sequence[int], now: Millis) -> None:
-        """These have fragments of the queue by now: those that were not asked yet may have a message session."""
-        new = [node for node in nodes if node not in self._asked]
-        if new and not self.is_over:
-            self.ask(new, now)
-
-    def ask(self, nodes: Sequence[int], now: Millis) -> None:
-        source, request, deadline = self._source, self._request, self._deadline
-        self._left += len(nodes)
-        self._asked.update(nodes)
-        for node in nodes:
-            if self.is_over:
-                return
-            if node == source.peers.node:
-                self._waits.append(source.local.accept_session(request, deadline, now, self._answered).cancel)
-            else:
-                peer = source.peers[node]
-                number = peer.accept(source.key, request, max(0, deadline - now), self._answered)
-                self._waits.append(lambda peer=peer, number=number: peer.cancel_wait(number))  # type: ignore[misc]
-
-    def cancel(self) -> None:
-        self._end()
-        for cancel in self._waits:
-            cancel()
-        self._waits.clear()
-
-    def _end(self) -> None:
-        self.is_over = True
-        self._source.done_waiting(self)
-
-    def _answered(self, result: SessionLock | MessagingError) -> None:
-        if isinstance(result, MessagingError):
-            self._left -= 1
-            if (
-                self._error is None
-                or not isinstance(result, FragmentUnavailable | OperationTimeout)
-                or (isinstance(result, OperationTimeout) and isinstance(self._error, FragmentUnavailable))
-            ):
-                self._error = result
-            if not self._left and not self.is_over:
-                self._end()
-                tell(self._reply, self._error)
-            return
-        if self.is_over:
-            # Somebody else was quicker, or nobody waits any more: no delivery count rises.
-            self._source.release_session(result, result.locked_at)
-            return
-        self.cancel()
-        tell(self._reply, self._source.accepted(result))
