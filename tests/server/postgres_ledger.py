@@ -73,21 +73,26 @@ class Clients:
         self._numbers = count()
         self._sends, self._is_over = threading.Event(), threading.Event()
         self._sends.set()
-        self._threads = [
-            threading.Thread(target=work, args=(process, connection_string), daemon=True)
-            for process, connection_string in enumerate(connection_strings)
+        self._senders, self._receivers = (
+            [
+                threading.Thread(target=work, args=(process, connection_string), daemon=True)
+                for process, connection_string in enumerate(connection_strings)
+            ]
             for work in (self._send, self._receive)
-        ]
-        for thread in self._threads:
+        )
+        for thread in (*self._senders, *self._receivers):
             thread.start()
 
     def stop_sending(self) -> None:
+        """Nothing is acknowledged any more when it returns, so that what is missing then can only become less."""
         self._sends.clear()
+        for thread in self._senders:
+            thread.join()
 
     def stop(self) -> None:
-        self._sends.clear()
         self._is_over.set()
-        for thread in self._threads:
+        self.stop_sending()
+        for thread in self._receivers:
             thread.join(60)
 
     def _send(self, _: int, connection_string: str) -> None:

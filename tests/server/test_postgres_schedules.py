@@ -14,6 +14,7 @@ import pytest
 from tests.postgres_server import is_installed
 from tests.server.postgres_ledger import Clients, Delivery, Ledger
 from tests.server.postgres_world import QUEUE, World
+from twinbus.testing.local_namespace import LocalNamespace
 
 pytestmark = [
     pytest.mark.timeout(900),
@@ -56,6 +57,18 @@ def wait_for(is_so: Callable[[], bool], world: World) -> None:
     while not is_so():
         assert time.monotonic() < deadline, world.story
         time.sleep(0.05)
+
+
+def test_what_is_sent_while_sending_stops_is_in_the_ledger(twinbus_namespace: LocalNamespace) -> None:
+    queue = twinbus_namespace.create_queue("slow")
+    twinbus_namespace.store_slow(twinbus_namespace.store_of(queue), 200)
+    clients = Clients([twinbus_namespace.connection_string], queue, "x")
+    while not clients.ledger.tried:
+        time.sleep(0.001)
+    clients.stop_sending()
+    acknowledged = set(clients.ledger.acknowledged)
+    clients.stop()
+    assert acknowledged == clients.ledger.tried
 
 
 def ledger_of(*deliveries: tuple[str, int, float]) -> Ledger:
