@@ -6,7 +6,7 @@ when it takes over. Every change is made under the epoch that the owner took it 
 
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.resources import files
 from typing import Any
@@ -15,6 +15,7 @@ import psycopg
 
 from twinbus.clock import Millis, boot_time
 from twinbus.errors import ArgumentError, InternalError, StoreDamaged, StoreUnavailable
+from twinbus.management.catalog import Execute
 from twinbus.store.postgres.connection import Connection, in_our_words
 from twinbus.store.postgres.lease import END_S, NO_RENEWAL, LeaseRenewal, give_back, take_over
 from twinbus.store.postgres.place import CatalogPlace, Owner, PostgresPlace, server_of
@@ -74,9 +75,13 @@ class PostgresCatalog:
         now: Millis,
         renewal: LeaseRenewal = NO_RENEWAL,
     ) -> None:
+        self._renewal = renewal
+        self._epoch = 0
+        self._open(place, owner, store_count, now)
+
+    def _open(self, place: CatalogPlace, owner: Owner, store_count: int | None, now: Millis) -> None:
         self.place = place
         self._owner = owner
-        self._renewal = renewal
         self._writing = threading.Lock()
         self._connection = self._connect()
         try:
@@ -88,15 +93,18 @@ class PostgresCatalog:
                 )
             set_search_path(self._connection, place.schema)
             self._require_catalog(store_count)
-            before = boot_time()
-            self._epoch = take_over(self._connection, place, owner)
+            self._hold()
         except psycopg.Error as error:
             self._connection.close()
             raise in_our_words(error, server_of(place.dsn)) from error
         except BaseException:
             self._connection.close()
             raise
-        renewal.start(place, owner, before)
+
+    def _hold(self) -> None:
+        before = boot_time()
+        self._epoch = take_over(self._connection, self.place, self._owner)
+        self._renewal.start(self.place, self._owner, before)
 
     def _connect(self) -> Connection:
         return Connection(self.place.dsn, self._owner.application(self.place.schema))
@@ -158,22 +166,31 @@ class PostgresCatalog:
             raise in_our_words(error, server_of(self.place.dsn)) from error
 
     @contextmanager
-    def transaction(self) -> Iterator[Callable[[str, Sequence[object]], list[tuple[Any, ...]]]]:
+    def transaction(self) -> Iterator[Execute]:
         with self._writing:
             try:
-                if self._connection.raw.broken:
-                    self._connection.close()
-                    self._connection = self._connect()
-                    set_search_path(self._connection, self.place.schema)
+                self._connection = self._usable(self._connection)
                 with self._connection.raw.transaction():
-                    if self._connection.raw.execute(SQL["require_epoch"], (self._epoch,)).fetchone() is None:
-                        raise InternalError("Another process serves this namespace by now. Connect again.")
+                    self._require_right()
                     yield self._execute
                 self._connection.require_no_warning()
             except (psycopg.Error, StoreUnavailable) as fault:
                 raise InternalError(
                     f"The catalog could not be written: {' '.join(str(fault).split())} Try again."
                 ) from fault
+
+    def _require_right(self) -> None:
+        """To change it, in this transaction."""
+        if self._connection.raw.execute(SQL["require_epoch"], (self._epoch,)).fetchone() is None:
+            raise InternalError("Another process serves this namespace by now. Connect again.")
+
+    def _usable(self, connection: Connection) -> Connection:
+        if not connection.raw.broken:
+            return connection
+        connection.close()
+        fresh = self._connect()
+        set_search_path(fresh, self.place.schema)
+        return fresh
 
     def _execute(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         cursor = self._connection.raw.execute(statement.replace("?", "%s").encode(), values)
