@@ -5,6 +5,7 @@ medium, lease               the schema as one `Medium`; who owns it, and for how
 journal                     segments as rows of rotating tables
 tables, checkpoint          what all segments add up to, read in snapshots; a layer written to it
 statements, sql/            its SQL by name
+binary_rows                 numbers and rows in the server's binary formats
 connection, schema          how we connect, what we refuse, and errors in our words; schemas created once
 watch                       connections whose server has stopped answering, ended from outside
 """

@@ -1,7 +1,7 @@
 """A checkpoint in PostgreSQL: one sealed layer in, its sum written to the tables in one transaction.
 
-The server cuts contents out of the journal itself, so that they travel once. The transaction holds the lock of the epoch, as a
-commit does: a successor waits for it or ends it.
+The server cuts contents out of the journal itself, so that they travel once. Rows that cannot be in the tables yet, as most, are
+added without looking for them. The transaction holds the lock of the epoch, as a commit does: a successor waits for it or ends it.
 """
 
 import json
@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from twinbus.model.session_key import session_key
 from twinbus.store.changes import FragmentKey
 from twinbus.store.layers.located_changes import PLACE, SESSION_ID, SIZE, Row
 from twinbus.store.layers.overlay import FragmentOverlay, Layer
+from twinbus.store.postgres.binary_rows import COPY_END, COPY_HEADER, Integers, message_rows, session_texts
 from twinbus.store.postgres.connection import Connection
 from twinbus.store.postgres.journal import SegmentRows, fenced
 from twinbus.store.postgres.statements import SQL, journal_statement
@@ -70,7 +70,7 @@ class _FragmentCheckpoint:
         self._run("delete_slot_duplicates", slot)
 
     def _write_rows(self, slot: int) -> None:
-        rows = self._overlay.rows
+        rows, below = self._overlay.rows, self._overlay.removed
         copied = [
             (row_id(slot, number), row_id(slot, -row[PLACE]))
             for number, row in rows.items()
@@ -78,18 +78,33 @@ class _FragmentCheckpoint:
         ]
         for some in _chunks(copied):
             self._run("copy_contents", *_columns(some))
-        self._write_contents(slot, [(number, row) for number, row in rows.items() if row[PLACE] > 0])
-        for some_rows in _chunks([_values(slot, number, row) for number, row in rows.items()]):
+        added = [item for item in rows.items() if item[0] not in below]
+        altered = [item for item in rows.items() if item[0] in below]
+        self._write_contents("add_contents", slot, added)
+        self._write_contents("put_contents", slot, altered)
+        self._add_messages(slot, added)
+        for some_rows in _chunks([_values(slot, number, row) for number, row in altered]):
             self._run("put_messages", slot, *_columns(some_rows))
-        gone = [row_id(slot, number) for number in sorted(self._overlay.removed - rows.keys())]
+        gone = [row_id(slot, number) for number in sorted(below - rows.keys())]
         for some_ids in _chunks(gone):
             self._run("delete_messages", some_ids)
             self._run("delete_contents", some_ids)
 
-    def _write_contents(self, slot: int, here: Sequence[tuple[int, Row]]) -> None:
-        statement = journal_statement("put_contents", self._segment.number)
+    def _add_messages(self, slot: int, added: Sequence[tuple[int, Row]]) -> None:
+        if not added:
+            return
+        with self._connection.cursor.copy(SQL["copy_messages"]) as copy:
+            copy.write(COPY_HEADER)
+            for some in _chunks(added):
+                copy.write(message_rows(slot, some))
+            copy.write(COPY_END)
+
+    def _write_contents(self, name: str, slot: int, rows: Sequence[tuple[int, Row]]) -> None:
+        statement = journal_statement(name, self._segment.number)
         whole: list[tuple[int, ...]] = []
-        for number, row in here:
+        for number, row in rows:
+            if row[PLACE] < 0:
+                continue
             pieces = self._segment.pieces(row[PLACE], row[SIZE])
             if len(pieces) == 1:
                 whole.append((row_id(slot, number), *pieces[0]))
@@ -97,7 +112,8 @@ class _FragmentCheckpoint:
                 # In several parts of a large commit: they are put together here.
                 self._run("put_content", row_id(slot, number), self._fetched(pieces))
         for some in _chunks(whole):
-            self._connection.cursor.execute(statement, _columns(some))
+            columns = [Integers(column) for column in zip(*some, strict=True)]
+            self._connection.cursor.execute(statement, columns, prepare=True)
 
     def _fetched(self, pieces: Sequence[tuple[int, int, int, int]]) -> bytes:
         wanted = [(place, *piece) for place, piece in enumerate(pieces)]
@@ -129,9 +145,7 @@ class _FragmentCheckpoint:
 
 
 def _values(slot: int, number: int, row: Row) -> tuple[object, ...]:
-    session_id = row[SESSION_ID]
-    texts = (None, None) if session_id is None else (json.dumps(session_id), json.dumps(session_key(session_id)))
-    return (row_id(slot, number), *row[:SESSION_ID], *texts)
+    return (row_id(slot, number), *row[:SESSION_ID], *session_texts(row))
 
 
 def _columns(rows: Sequence[tuple[object, ...]]) -> list[list[object]]:

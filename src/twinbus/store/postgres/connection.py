@@ -12,6 +12,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import Diagnostic
 
 from twinbus.errors import StoreDamaged, StoreUnavailable
+from twinbus.store.postgres.binary_rows import Integers, IntegersDumper
 from twinbus.store.postgres.place import server_of
 from twinbus.store.postgres.watch import PATIENCE, WATCH, WatchedConnection
 
@@ -57,6 +58,7 @@ class Connection:
         except BaseException:
             self.close()
             raise
+        self.raw.adapters.register_dumper(Integers, IntegersDumper)
         self.cursor = self.raw.cursor(binary=True)
 
     def _require_server(self) -> None:

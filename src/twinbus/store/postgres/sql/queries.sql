@@ -169,11 +169,22 @@ SELECT %s, * FROM unnest(%b::bigint[], %b::smallint[], %b::bigint[], %b::bigint[
 ON CONFLICT (id) DO UPDATE SET state = excluded.state, due_at = excluded.due_at, expires_at = excluded.expires_at,
   delivery_count = excluded.delivery_count, size = excluded.size;
 
--- name: put_contents
+-- name: copy_messages
+-- The columns in the order of binary_rows.py.
+COPY messages (slot, id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id, session_key)
+FROM STDIN (FORMAT binary);
+
+-- name: add_contents
 -- Cut by the server out of the journal.
 INSERT INTO contents (id, content)
-SELECT wanted.id, substring(body FROM wanted.first FOR wanted.size)
-FROM unnest(%b::bigint[], %b::bigint[], %b::int[], %b::int[], %b::int[]) AS wanted (id, sequence, part, first, size)
+SELECT wanted.id, substring(body FROM wanted.first::int FOR wanted.size::int)
+FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[]) AS wanted (id, sequence, part, first, size)
+JOIN {journal} AS journal ON journal.sequence = wanted.sequence AND journal.part = wanted.part;
+
+-- name: put_contents
+INSERT INTO contents (id, content)
+SELECT wanted.id, substring(body FROM wanted.first::int FOR wanted.size::int)
+FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[]) AS wanted (id, sequence, part, first, size)
 JOIN {journal} AS journal ON journal.sequence = wanted.sequence AND journal.part = wanted.part
 ON CONFLICT (id) DO UPDATE SET content = excluded.content;
 
