@@ -2,7 +2,8 @@
 
     python -m bench.postgres [--seconds 3] [--rounds 3] [--only REGEX] [--takeover MESSAGES]
 
-PostgreSQL is the one of the tests, on the same disk, with syncs as it is delivered; TWINBUS_TEST_POSTGRES names another one.
+PostgreSQL is the one of the tests, on the same disk, with syncs as it is delivered and the settings that the how-to page
+recommends; TWINBUS_TEST_POSTGRES names another one.
 --takeover: this many messages wait in a partitioned queue, the owner is killed, and how long it takes until a client gets one of
 them from the spare.
 """
@@ -28,7 +29,11 @@ from bench.targets import Target, own_targets
 from tests.postgres_server import OTHER_SERVER, PostgresServer, is_installed
 
 CHOSEN = "send-1k-w1000|drain-1k|both-1k"
-SETTINGS = {"shared_buffers": "512MB", "max_wal_size": "8GB", "max_connections": "100"}
+SETTINGS = {"shared_buffers": "512MB", "min_wal_size": "4GB", "max_wal_size": "8GB", "max_connections": "100"}
+WRITE_A_GIGABYTE = (
+    "SELECT count(pg_logical_emit_message(false, 'bench', repeat('x', 1000000))) FROM generate_series(1, 1000)"
+)
+"""Of WAL, and of nothing else."""
 
 
 @contextmanager
@@ -40,6 +45,10 @@ def postgres() -> Iterator[str]:
     server = PostgresServer(syncs=True, settings=SETTINGS)
     try:
         server.create()
+        # As one that has run for a while: it writes over its old WAL files, where a new one fills each with zeros first.
+        for _ in range(4):
+            server.sql(WRITE_A_GIGABYTE)
+        server.sql("CHECKPOINT")
         yield server.dsn()
     finally:
         server.remove()
