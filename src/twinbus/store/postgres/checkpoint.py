@@ -111,9 +111,12 @@ class _FragmentCheckpoint:
             else:
                 # In several parts of a large commit: they are put together here.
                 self._run("put_content", row_id(slot, number), self._fetched(pieces))
-        for some in _chunks(whole):
-            columns = [Integers(column) for column in zip(*some, strict=True)]
-            self._connection.cursor.execute(statement, columns, prepare=True)
+        if whole:
+            # The server stores some of them while the next are packed.
+            with self._connection.raw.pipeline():
+                for some in _chunks(whole):
+                    columns = [Integers(column) for column in zip(*some, strict=True)]
+                    self._connection.cursor.execute(statement, columns, prepare=True)
 
     def _fetched(self, pieces: Sequence[tuple[int, int, int, int]]) -> bytes:
         wanted = [(place, *piece) for place, piece in enumerate(pieces)]
