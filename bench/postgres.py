@@ -2,7 +2,7 @@
 
     python -m bench.postgres [--seconds 3] [--rounds 3] [--only REGEX] [--takeover MESSAGES]
 
-PostgreSQL is the one of the tests, on the same disk, with syncs as it is delivered and the settings that the how-to page
+PostgreSQL is the one of the tests, on the same disk, with syncs as it is delivered and the WAL settings that the how-to page
 recommends; TWINBUS_TEST_POSTGRES names another one.
 --takeover: this many messages wait in a partitioned queue, the owner is killed, and how long it takes until a client gets one of
 them from the spare.
