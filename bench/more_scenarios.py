@@ -1,6 +1,6 @@
 """Scenarios that the kit of `bench.table` does not have, run with its own parts; one JSON line for each result.
 
-    python bench/more_scenarios.py KIT FOLDER OUT PEER,PEER,... SPEC...
+    python bench/more_scenarios.py KIT FOLDER OUT SCENARIO,SCENARIO,... PEER,PEER,... SPEC...
 
 A script and not a module: the kit has a module of the name `bench`, as this package.
 """
@@ -17,7 +17,7 @@ CONNECTIONS = 1_000
 
 
 def main() -> None:
-    kit, folder, out, peers, *specs = sys.argv[1:]
+    kit, folder, out, chosen, peers, *specs = sys.argv[1:]
     sys.path.insert(0, kit)
     bench = import_module("bench")  # the kit's
 
@@ -30,7 +30,7 @@ def main() -> None:
     many = {"size": 1024, "window": 1, "connections": CONNECTIONS, "count": 20 * CONNECTIONS, "seconds": 20}
     with Path(out).open("a") as results:
         for scenario in ("drain-240k-r1", f"send-1k-w1-c{CONNECTIONS}"):
-            for target in targets:
+            for target in targets if scenario in chosen.split(",") else ():
                 bench.freeze_others(target, directory, True)
                 time.sleep(0.5)
                 if scenario.startswith("drain"):

@@ -1,10 +1,10 @@
 """The table of docs/benchmarks.md: both kinds of queues beside the brokers that are installed, all in one run.
 
-    python -m bench.table --kit FOLDER [--rounds 1] [--seconds 3] [--cap 100000] [--postgres] [--out FILE]
+    python -m bench.table --kit FOLDER [--rounds 1] [--seconds 3] [--cap 100000] [--rows TEXT] [--postgres] [--out FILE]
 
 The kit is a folder with `bench.py` and `peers.py`, which start brokers and put load on them with a client on the Proton C
 engine; BENCH_KIT names it too. Peers that are missing are left out, with the reason. RabbitMQ 4 is looked for in the folder
-BENCH_TRIXIE. One round of all peers takes about ten minutes.
+BENCH_TRIXIE. One round of all peers takes about ten minutes; --rows takes those only whose scenario has this text in its name.
 
 Not every peer waits for the disk: the classic queue of RabbitMQ 4.0 acknowledges without any sync (`fsyncs.py` of the kit counts
 them). So there is a ratio to the best of all peers, and one to the best of those that sync what they acknowledge.
@@ -17,6 +17,7 @@ Beside them, at the pace of the latency row, plain writes are synced with nothin
 import argparse
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -127,13 +128,14 @@ def synced_writes(seconds: float, folder: Path) -> float:
 
 def run_kit(kit: Path, folder: Path, peers: Sequence[str], ours: Sequence[str], options: argparse.Namespace) -> Results:
     out = folder / "results.jsonl"
-    scenarios = ",".join(dict.fromkeys(row.scenario for row in ROWS))
+    chosen = list(dict.fromkeys(row.scenario for row in ROWS if re.search(options.rows, row.scenario)))
+    scenarios = ",".join(chosen)
     command = [sys.executable, str(kit / "bench.py"), "run", "--peers", ",".join(peers), "--out", str(out)]
     command += ["--rounds", str(options.rounds), "--seconds", str(options.seconds), "--cap", str(options.cap)]
     command += ["--warmup", "1", "--quiet", "0", "--scenarios", scenarios, "--rate", str(PACE), "--dir", str(folder)]
     for spec in ours:
         command += ["--ours", spec]
-    more = [sys.executable, str(MORE), str(kit), str(folder), str(out), ",".join(peers), *ours]
+    more = [sys.executable, str(MORE), str(kit), str(folder), str(out), scenarios, ",".join(peers), *ours]
     try:
         subprocess.run(command, check=True, timeout=KIT_TIMEOUT_S)
         subprocess.run(more, check=True, timeout=KIT_TIMEOUT_S)
@@ -166,6 +168,8 @@ def table(results: Results, peers: Sequence[str], ours: Sequence[str], disk_ms: 
     lines = ["| | " + " | ".join(heads) + " | ratios to the best peer | to the best that syncs |"]
     lines.append("|---" * (len(columns) + 3) + "|")
     for row in ROWS:
+        if not any((row.scenario, name) in results for name in columns):
+            continue
         figures = {name: median(results, row.scenario, name, row.figure) for name in columns}
         scale = 1.0 if row.is_rate else 1e-3
         cells = [_cell(value, scale, row) for value in figures.values()]
@@ -206,6 +210,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--cap", type=int, default=100_000, help="most messages of one send")
+    parser.add_argument("--rows", default="", help="a regular expression: only scenarios whose names it finds")
     parser.add_argument("--postgres", action="store_true", help="a namespace in PostgreSQL too")
     parser.add_argument("--out", type=Path, help="write the table here too")
     options = parser.parse_args()

@@ -1,12 +1,17 @@
 """Messages in both directions: grouping, several frames, limits, settled or not."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.amqp.wire import NOON, Script, Wire
+from twinbus.amqp.codec.composites import encode_composite
 from twinbus.amqp.codec.delivery_state import ACCEPTED, Rejected, TransactionalState
+from twinbus.amqp.codec.frames import encode_frame
 from twinbus.amqp.codec.performatives import SENDER, Detach, Transfer
+from twinbus.amqp.codec.transfer_writer import FrontedPayload
 from twinbus.amqp.codec.types import UInt
 from twinbus.amqp.events import (
     Deliveries,
@@ -195,12 +200,55 @@ def test_a_message_over_the_limit_is_reported_and_the_link_lives_on(frame_size_m
     assert accepted.state == ACCEPTED
 
 
+@pytest.mark.parametrize("is_repeated", [True, False])
+@pytest.mark.parametrize("chunk_size", [1_000, 30_000, 1 << 20])
+def test_a_message_in_several_frames_is_whole_whether_they_repeat_its_id_or_not(
+    is_repeated: bool, chunk_size: int
+) -> None:
+    script = started()
+    script.sender()
+    parts = [bytes([number]) * 20_000 for number in range(1, 4)]
+    said = [
+        transfer(7) if is_repeated or not number else Transfer(handle=0, settled=False) for number in range(len(parts))
+    ]
+    data = b"".join(
+        encode_frame(0, encode_composite(replace(each, more=part is not parts[-1])) + part)
+        for each, part in zip(said, parts, strict=True)
+    )
+    for start in range(0, len(data), chunk_size):
+        script.feed(data[start : start + chunk_size])
+    assert received(script.end.take(Deliveries)) == [Incoming(7, b"tag-7", b"".join(parts), 0, False, None)]
+
+
+def test_a_frame_of_another_delivery_amid_the_frames_of_one_ends_the_link() -> None:
+    script = started()
+    script.sender()
+    script.say(replace(transfer(0), more=True), replace(transfer(1), more=True), payload=bytes(1_000))
+    assert script.end.only(LinkDetached).error is not None
+
+
+def test_large_payloads_are_sent_from_where_they_are_and_their_front_before_them() -> None:
+    content, wire = bytes(range(256)) * 400, Wire(client={"frame_size_max": 65_536}).open()
+    session, _ = wire.session()
+    _, sender = wire.client_receiver(session)
+    payload = FrontedPayload(b"front", memoryview(content)[100:])
+    sender.transfers([(b"one", payload), (b"two", b"small"), (b"three", payload)])
+    pieces = wire.server.connection.pieces_to_send()
+    assert sum(isinstance(piece, memoryview) and piece.obj is content for piece in pieces) == 4
+    wire.feed(wire.client, b"".join(pieces))
+    assert [delivery.payload for delivery in received(wire.client.take(Deliveries))] == [
+        b"front" + content[100:],
+        b"small",
+        b"front" + content[100:],
+    ]
+
+
 def test_the_parts_of_an_oversize_message_are_dropped_as_they_come() -> None:
     partial = PartialDelivery(0, b"tag", 0, settled=False, state=None, size_max=10)
-    partial.add(transfer(0), bytes(10))
+    partial.add(bytes(10), None, settled=False)
     assert (partial.held_size, len(partial.parts)) == (10, 1)
     for _ in range(3):
-        partial.add(transfer(0), bytes(10))
+        partial.add(bytes(10), None, settled=False)
         assert (partial.held_size, partial.parts) == (0, [])
     assert partial.size == 40
 
@@ -208,7 +256,7 @@ def test_the_parts_of_an_oversize_message_are_dropped_as_they_come() -> None:
 def test_frames_without_bytes_leave_nothing_behind() -> None:
     partial = PartialDelivery(0, b"tag", 0, settled=False, state=None, size_max=10)
     for _ in range(3):
-        partial.add(transfer(0), b"")
+        partial.add(b"", None, settled=False)
     assert partial.parts == []
 
 
@@ -291,7 +339,7 @@ def test_over_the_limit_of_all_connections_the_one_that_holds_most_loses_its_byt
     partials = {budget: PartialDelivery(0, b"t", 0, False, None, size_max=10_000) for budget in (modest, greedy)}
     for budget, size in ((greedy, 600), (modest, 300), (modest, 101)):
         budget.release(partials[budget])
-        partials[budget].add(transfer(0), bytes(size))
+        partials[budget].add(bytes(size), None, settled=False)
         budget.hold(partials[budget])
     assert partials[greedy].is_dropped
     assert (greedy.size, modest.size, shared.size) == (0, 401, 401)

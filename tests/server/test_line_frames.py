@@ -11,14 +11,19 @@ from twinbus.server.stores.host import READ_BYTES, SocketEnd
 from twinbus.server.stores.line_frames import (
     COMMIT,
     HEADER,
+    LAID,
+    LAID_PART_BYTES_MAX,
+    LAID_ROWS,
     PART_BYTES_MAX,
     PART_COUNT_MAX,
     ROWS,
+    SOME_LAID_ROWS,
     SOME_ROWS,
     FrameSpace,
     frame,
     row_frames,
 )
+from twinbus.server.stores.shared_room import LAID_SIZE_MIN, Room
 from twinbus.server.stores.worker import Commit
 from twinbus.store.changes import StoredMessage
 from twinbus.store.journal_record import decode_rows
@@ -31,11 +36,38 @@ def rows_of(*sizes: int) -> list[StoredMessage]:
 
 
 def frames_of(rows: list[StoredMessage]) -> Iterator[tuple[int, bytes]]:
-    for size, pieces in row_frames(rows):
+    for size, pieces in row_frames(rows, None):
         data = b"".join(pieces)
         kind, content_size = HEADER.unpack_from(data)
         assert size == len(data) == HEADER.size + content_size
         yield kind, data[HEADER.size :]
+
+
+def test_a_large_answer_is_laid_down_and_what_finds_no_room_is_sent() -> None:
+    rows = rows_of(*[LAID_SIZE_MIN] * 100)
+    memory = memoryview(bytearray(2 * LAID_PART_BYTES_MAX))
+    room = Room(memory)
+    kinds: list[int] = []
+    found: list[StoredMessage] = []
+    for _, pieces in row_frames(rows, room):
+        data = b"".join(pieces)
+        kind, _ = HEADER.unpack_from(data)
+        kinds.append(kind)
+        content = memoryview(data)[HEADER.size :]
+        if kind in (LAID_ROWS, SOME_LAID_ROWS):
+            place, size = LAID.unpack(content)
+            content = memory[place : place + size]
+        found += decode_rows(content)
+    assert found == rows
+    assert kinds[0] == SOME_LAID_ROWS
+    assert SOME_ROWS in kinds
+    assert kinds[-1] == ROWS
+
+
+def test_the_last_part_of_an_answer_says_so_in_the_room_too() -> None:
+    room = Room(memoryview(bytearray(4 * LAID_PART_BYTES_MAX)))
+    kinds = [HEADER.unpack_from(b"".join(pieces))[0] for _, pieces in row_frames(rows_of(*[LAID_SIZE_MIN] * 40), room)]
+    assert kinds == [SOME_LAID_ROWS, LAID_ROWS]
 
 
 def feed(space: FrameSpace, data: bytes, step: int) -> list[tuple[int, bytes]]:

@@ -72,7 +72,7 @@ def written(folder: Path, bodies: list[bytes] = BODIES) -> bytes:
     """The file of a segment with a batch for each body, without the space allocated ahead."""
     segment = new_segment(folder)
     for body in bodies:
-        segment.append(body)
+        segment.append([body])
     segment.renew_tail()
     segment.close()
     return segment_path(folder, 1).read_bytes()
@@ -122,14 +122,14 @@ def test_batches_come_back_in_order_and_more_can_follow(tmp_path: Path) -> None:
     assert segment is not None
     places = [batch.place for batch in segment.batches()]
     assert [segment.read(place, 1) for place in places] == [b"f", b"s", b"3"]
-    segment.append(b"fourth")
+    segment.append([b"fourth"])
     segment.close()
     assert bodies_in(tmp_path) == [*BODIES, b"fourth"]
 
 
 def test_space_allocated_ahead_reads_as_the_end(tmp_path: Path) -> None:
     segment = new_segment(tmp_path)
-    segment.append(b"only")
+    segment.append([b"only"])
     segment.close()
     assert segment_path(tmp_path, 1).stat().st_size > 1_000_000
     assert bodies_in(tmp_path) == [b"only"]
@@ -203,12 +203,12 @@ def test_a_batch_that_lacks_some_of_its_sectors_is_cut_off(tmp_path: Path, seed:
 def test_a_file_that_serves_again_gives_back_nothing_of_what_it_held(tmp_path: Path) -> None:
     first = new_segment(tmp_path)
     for body in [*BODIES, b"x" * 1_000]:
-        first.append(body)
+        first.append([body])
     first.retire()
     first.close()
     assert segment_numbers(tmp_path) == []
     second = SegmentFile.create(tmp_path, 2, first.next_sequence)
-    second.append(b"new")
+    second.append([b"new"])
     second.close()
     reopened = SegmentFile.open(tmp_path, 2)
     assert reopened is not None
@@ -219,7 +219,7 @@ def test_a_file_that_serves_again_gives_back_nothing_of_what_it_held(tmp_path: P
 
 def test_a_file_that_serves_again_is_no_larger_than_a_spare_may_be(tmp_path: Path) -> None:
     first = new_segment(tmp_path)
-    first.append(b"x" * (SPARE_BYTES_MAX + 1))
+    first.append([b"x" * (SPARE_BYTES_MAX + 1)])
     first.retire()
     first.close()
     second = SegmentFile.create(tmp_path, 2, first.next_sequence)
@@ -229,9 +229,9 @@ def test_a_file_that_serves_again_is_no_larger_than_a_spare_may_be(tmp_path: Pat
 
 def test_who_reads_a_segment_while_it_retires_finds_all_of_it(tmp_path: Path) -> None:
     segment = new_segment(tmp_path)
-    segment.append(b"x" * SPARE_BYTES_MAX)
+    segment.append([b"x" * SPARE_BYTES_MAX])
     place = segment.body_place
-    segment.append(b"last")
+    segment.append([b"last"])
     segment.retire()
     assert segment.read(place, 4) == b"last"
     segment.close()
@@ -297,7 +297,7 @@ def test_a_batch_does_not_ask_the_open_file_for_its_facts(tmp_path: Path, monkey
     with monkeypatch.context() as patch:
         for name in ("fstat", "stat"):
             patch.setattr(os, name, lambda *about, **_: asked.append(about))
-        segment.append(b"quick")
+        segment.append([b"quick"])
     assert asked == []
     segment.close()
 
@@ -306,5 +306,5 @@ def test_a_segment_that_lost_its_name_takes_no_batch(tmp_path: Path) -> None:
     segment = new_segment(tmp_path)
     segment_path(tmp_path, 1).unlink()
     with pytest.raises(StoreUnavailable, match="removed while in use"):
-        segment.append(b"lost")
+        segment.append([b"lost"])
     segment.close()

@@ -41,6 +41,7 @@ from twinbus.amqp.codec.frames import (
 from twinbus.amqp.codec.performatives import Close, Open, Performative, decode_performative
 from twinbus.amqp.codec.sasl import SaslCode, decode_sasl
 from twinbus.amqp.codec.transfer_reader import DISPOSITION_MARK, TRANSFER_MARK
+from twinbus.amqp.codec.transfer_writer import Part
 from twinbus.amqp.connection_context import ConnectionContext
 from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.amqp.errors import (
@@ -127,6 +128,13 @@ class Connection:
             # The time of the last call that passed one: too early if anything, so heartbeats are never late.
             self._last_sent = self._now
         return data
+
+    def pieces_to_send(self) -> list[Part]:
+        """The same in pieces, to be written together: large ones are not copied."""
+        pieces = self._outbox.take_pieces()
+        if pieces:
+            self._last_sent = self._now
+        return pieces
 
     def tick(self, now: Millis) -> Millis:
         """Send heartbeats when due, and give up on a silent peer. Returns when to call again."""

@@ -11,6 +11,9 @@ from twinbus.amqp.events import Reports
 from twinbus.amqp.reassembly import ReassemblyBudget, SharedReassembly
 from twinbus.amqp.windows import HeldTotal
 
+PIECE_SIZE_MIN = 16 * 1024
+"""To copy less costs less than a piece of its own."""
+
 
 class Flushable(Protocol):
     def flush(self) -> None: ...
@@ -37,16 +40,35 @@ class Outbox:
 
     def take(self) -> bytes:
         """Everything since the last call, b"" if that is nothing."""
-        if self._unflushed:
-            unflushed, self._unflushed = self._unflushed, {}
-            for dispositions in unflushed:
-                dispositions.flush()
+        self._flush()
         if not self.parts:
             return b""
         data = b"".join(self.parts)
         # Cleared and not replaced: sessions hold references to the list.
         self.parts.clear()
         return data
+
+    def take_pieces(self) -> list[Part]:
+        """The same in pieces: what is large is not copied, and everything else between two large parts is joined."""
+        self._flush()
+        pieces: list[Part] = []
+        parts, start = self.parts, 0
+        for position, part in enumerate(parts):
+            if len(part) >= PIECE_SIZE_MIN:
+                if position > start:
+                    pieces.append(b"".join(parts[start:position]))
+                pieces.append(part)
+                start = position + 1
+        if start < len(parts):
+            pieces.append(b"".join(parts[start:]))
+        parts.clear()
+        return pieces
+
+    def _flush(self) -> None:
+        if self._unflushed:
+            unflushed, self._unflushed = self._unflushed, {}
+            for dispositions in unflushed:
+                dispositions.flush()
 
 
 @dataclass(slots=True)

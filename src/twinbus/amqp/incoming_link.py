@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from twinbus.amqp.codec.delivery_state import DeliveryState
 from twinbus.amqp.codec.performatives import RECEIVER, Attach, Flow, Transfer
 from twinbus.amqp.codec.terminus import Coordinator, Source, Target
+from twinbus.amqp.codec.transfer_reader import NO_ID
 from twinbus.amqp.credit import ReceiverCredit
 from twinbus.amqp.errors import INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, LinkFault
 from twinbus.amqp.events import CreditChanged, Incoming, OversizeDelivery
@@ -145,10 +146,38 @@ class IncomingLink(Link):
                 state=None,
                 size_max=self.message_size_max,
             )
-        elif not partial.belongs_to(transfer):
+        elif transfer.delivery_id not in (None, partial.delivery_id):
             self.fail(LinkFault("A delivery starts before the previous one is complete.", INVALID_FIELD))
             return
-        self._add(partial, transfer, payload)
+        if transfer.aborted:
+            self._release(partial)
+            self._count_received(1, 0)
+            return
+        self._add(partial, payload, transfer.state, settled=bool(transfer.settled), more=transfer.more)
+
+    def takes_part(self, delivery_id: int) -> bool:
+        """Whether `part_received` is for this transfer frame; if not, `transfer_received` is."""
+        if self.partial is None:
+            return delivery_id != NO_ID
+        return delivery_id in (NO_ID, self.partial.delivery_id)
+
+    def part_received(
+        self,
+        delivery_id: int,
+        delivery_tag: bytes,
+        message_format: int,
+        payload: bytes | memoryview,
+        *,
+        settled: bool,
+        more: bool,
+    ) -> None:
+        """A transfer frame in its common form that begins or continues a delivery."""
+        partial = self.partial
+        if partial is None:
+            partial = PartialDelivery(
+                delivery_id, delivery_tag, message_format, settled=False, state=None, size_max=self.message_size_max
+            )
+        self._add(partial, payload, None, settled=settled, more=more)
 
     def flow_received(self, flow: Flow) -> None:
         self._credit.flow_received(flow.delivery_count)
@@ -157,17 +186,25 @@ class IncomingLink(Link):
         if flow.echo:
             self.send_flow()
 
-    def _add(self, partial: PartialDelivery, transfer: Transfer, payload: bytes) -> None:
-        budget = self.session.reassembly
-        budget.release(partial)
+    def _release(self, partial: PartialDelivery) -> None:
+        self.session.reassembly.release(partial)
         self.partial = None
-        if transfer.aborted:
-            self._count_received(1, 0)
-            return
-        partial.add(transfer, payload)
-        if not transfer.more:
+
+    def _add(
+        self,
+        partial: PartialDelivery,
+        payload: bytes | memoryview,
+        state: DeliveryState | None,
+        *,
+        settled: bool,
+        more: bool,
+    ) -> None:
+        self._release(partial)
+        partial.add(payload, state, settled=settled)
+        if not more:
             self._complete(partial)
             return
+        budget = self.session.reassembly
         self.partial = partial
         budget.hold(partial)
         if budget.is_exceeded:
@@ -190,7 +227,7 @@ class IncomingLink(Link):
                 )
             )
             return
-        payload = partial.parts[0] if len(partial.parts) == 1 else b"".join(partial.parts)
+        payload = b"".join(partial.parts)
         self.session.report_delivery(
             self,
             Incoming(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from twinbus.amqp.codec.delivery_state import DeliveryState
 from twinbus.amqp.codec.performatives import SENDER, Attach, Flow
 from twinbus.amqp.codec.terminus import Coordinator, Source, Target
-from twinbus.amqp.codec.transfer_writer import TransferWriter
+from twinbus.amqp.codec.transfer_writer import Payload, TransferWriter
 from twinbus.amqp.credit import SenderCredit
 from twinbus.amqp.events import CreditChanged
 from twinbus.amqp.link import Link, LinkState
@@ -90,7 +90,7 @@ class OutgoingLink(Link):
         self.session.transmit(self, parts)
         return delivery_id
 
-    def transfers(self, deliveries: Sequence[tuple[bytes, bytes]], settled: bool = False) -> int | None:
+    def transfers(self, deliveries: Sequence[tuple[bytes, Payload]], settled: bool = False) -> int | None:
         """Send (delivery-tag, payload) pairs. Returns the first delivery-id (the others follow it), or None if the link is gone."""
         if self.state is not LinkState.ATTACHED or not deliveries:
             return None

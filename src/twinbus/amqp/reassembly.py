@@ -11,7 +11,6 @@ and everything after it on the link goes on. That happens to a message
 from dataclasses import dataclass, field
 
 from twinbus.amqp.codec.delivery_state import DeliveryState
-from twinbus.amqp.codec.performatives import Transfer
 from twinbus.clock import Millis
 
 SHARED_SIZE_MAX = 512 * 1_048_576
@@ -29,7 +28,7 @@ class PartialDelivery:
     state: DeliveryState | None
     size_max: int
     size: int = 0
-    parts: list[bytes] = field(default_factory=list)
+    parts: list[bytes | memoryview] = field(default_factory=list)
     is_dropped: bool = False
     size_seen: int = -1
     """At the last look for stalled messages."""
@@ -42,14 +41,12 @@ class PartialDelivery:
     def held_size(self) -> int:
         return 0 if self.is_dropped or self.is_oversize else self.size
 
-    def belongs_to(self, transfer: Transfer) -> bool:
-        return transfer.delivery_id is None or transfer.delivery_id == self.delivery_id
-
-    def add(self, transfer: Transfer, payload: bytes) -> None:
+    def add(self, payload: bytes | memoryview, state: DeliveryState | None, *, settled: bool) -> None:
+        """A view has to be the last part."""
         self.size += len(payload)
         # Any frame may settle the delivery, and no later one can undo that (section 2.7.5).
-        self.settled = self.settled or bool(transfer.settled)
-        self.state = transfer.state or self.state
+        self.settled = self.settled or settled
+        self.state = state or self.state
         if self.is_dropped or self.is_oversize:
             self.parts.clear()
         elif payload:

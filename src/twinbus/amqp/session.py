@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.frame_runs import TransferShape, transfer_shape
+from twinbus.amqp.codec.frames import LARGE
 from twinbus.amqp.codec.performatives import (
     Attach,
     Begin,
@@ -35,7 +36,7 @@ from twinbus.amqp.codec.performatives import (
     Transfer,
 )
 from twinbus.amqp.codec.terminus import Coordinator, Source, Target
-from twinbus.amqp.codec.transfer_reader import read_transfer
+from twinbus.amqp.codec.transfer_reader import NO_ID, TransferFields, read_transfer
 from twinbus.amqp.codec.transfer_writer import Part
 from twinbus.amqp.connection_context import ConnectionContext
 from twinbus.amqp.dispositions import SessionDispositions
@@ -52,6 +53,8 @@ from twinbus.errors import MessagingError
 _new_tuple = tuple.__new__
 
 PATIENCE_MAX = 64
+PART_SIZE_MIN = 512
+"""Every peer accepts frames of this size, so a part that is not the last one is rarely smaller."""
 
 
 class _Run(NamedTuple):
@@ -171,7 +174,11 @@ class Session:
             return False
         handle, delivery_id, tag, message_format, settled, more, payload_start = fields
         link = self._links.receiving.get(handle)
-        if more or link is None or link.partial is not None or end - payload_start > link.message_size_max:
+        if link is None:
+            return False
+        if more or link.partial is not None:
+            return self._part_of_delivery(link, fields, data, end)
+        if delivery_id == NO_ID or end - payload_start > link.message_size_max:
             return False
         self.windows.incoming_count += 1
         delivery: Incoming = _new_tuple(
@@ -182,6 +189,19 @@ class Session:
             reports.deliveries.append(delivery)
         else:
             reports.add_delivery(link, delivery)
+        return True
+
+    def _part_of_delivery(self, link: IncomingLink, fields: TransferFields, data: bytes, end: int) -> bool:
+        _, delivery_id, tag, message_format, settled, more, payload_start = fields
+        # Small ones count as frames, as whatever else brings no message: a peer could send them for ever.
+        if (more and end - payload_start < PART_SIZE_MIN) or not link.takes_part(delivery_id):
+            return False
+        # The last part is joined with the others at once; the others have to outlive what was read with them.
+        is_view = not more and end - payload_start >= LARGE
+        payload = memoryview(data)[payload_start:end] if is_view else data[payload_start:end]
+        self.windows.incoming_count += 1
+        link.part_received(delivery_id, tag, message_format, payload, settled=settled, more=more)
+        self.announce_window_if_due()
         return True
 
     def transfer_run(self, data: bytes, start: int, pos: int, last_start: int) -> int:
@@ -204,7 +224,9 @@ class Session:
         fields = read_transfer(data, start, end)
         if fields is None:
             return None
-        handle, _, _, message_format, settled, more, payload_start = fields
+        handle, delivery_id, _, message_format, settled, more, payload_start = fields
+        if delivery_id == NO_ID:
+            return None
         shape = transfer_shape(data, start, payload_start)
         return None if more or shape is None else _Run(shape, handle, message_format, settled)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from twinbus.amqp.codec.delivery_state import Rejected
 from twinbus.amqp.codec.sasl import ANONYMOUS, MSSBCBS, PLAIN, SaslCode, read_plain
+from twinbus.amqp.codec.transfer_writer import Part
 from twinbus.amqp.connection import NO_LIMIT, Connection
 from twinbus.amqp.errors import CONNECTION_FORCED, RESOURCE_LIMIT_EXCEEDED, AmqpError
 from twinbus.amqp.events import (
@@ -89,6 +90,9 @@ class ConnectionGateway:
 
     def data_to_send(self) -> bytes:
         return self.connection.data_to_send()
+
+    def pieces_to_send(self) -> list[Part]:
+        return self.connection.pieces_to_send()
 
     @property
     def is_closed(self) -> bool:

@@ -16,6 +16,7 @@ from struct import Struct
 from typing import NamedTuple, Protocol
 
 from twinbus.amqp.codec.encode import encode_symbol, encode_value
+from twinbus.amqp.codec.transfer_writer import FrontedPayload, Payload
 from twinbus.amqp.codec.types import Long, Timestamp, UInt
 from twinbus.clock import NEVER, Millis
 from twinbus.model import wire_names
@@ -83,9 +84,9 @@ class Peeked(Delivered, Protocol):
     due_at: Millis
 
 
-def encode_locked(deliveries: Sequence[tuple[Delivered, bytes, Millis]]) -> list[tuple[bytes, bytes]]:
+def encode_locked(deliveries: Sequence[tuple[Delivered, bytes, Millis]]) -> list[tuple[bytes, Payload]]:
     """Lock tokens and payloads of peek-lock deliveries, of rows with lock token and end of the lock."""
-    encoded: list[tuple[bytes, bytes]] = []
+    encoded: list[tuple[bytes, Payload]] = []
     known, known_size, has_next = _UNKNOWN, 0, len(deliveries) > 1
     pack: Callable[..., bytes] = _pack_locked
     before_token = before_time = b""
@@ -106,8 +107,10 @@ def encode_locked(deliveries: Sequence[tuple[Delivered, bytes, Millis]]) -> list
                 _LOCKED_UNTIL,
                 locked_until,
             )
-            rest = content[known_size:] if len(content) < VIEW_SIZE_MIN else memoryview(content)[known_size:]
-            encoded.append((token, front + rest))
+            if len(content) < VIEW_SIZE_MIN:
+                encoded.append((token, front + content[known_size:]))
+            else:
+                encoded.append((token, FrontedPayload(front, memoryview(content)[known_size:])))
             continue
         payload = encode_delivery(
             content,

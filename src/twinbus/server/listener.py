@@ -191,9 +191,11 @@ class AmqpTransport(asyncio.Protocol):
         gateway, transport = self._gateway, self._transport
         if gateway is None or transport is None or transport.is_closing():
             return
-        chunk = gateway.data_to_send()
-        if chunk:
-            transport.write(chunk)
+        pieces = gateway.pieces_to_send()
+        if len(pieces) == 1:
+            transport.write(pieces[0])
+        elif pieces:
+            transport.writelines(pieces)
         if gateway.is_closed:
             self._end(transport)
         elif (gateway.is_flooded or self._is_waiting or self._is_unread(gateway, transport)) != self.is_reading_paused:

@@ -8,9 +8,10 @@ Values of other types than these, as damage can leave them, raise ValueError.
 """
 
 import struct
-import zlib
 from struct import Struct
 from typing import Final
+
+from twinbus.store.crc32 import crc32
 
 NO_SUM: Final = -1
 """The checksum of no content."""
@@ -18,17 +19,17 @@ INTEGERS: Final = {count: Struct(f"<{count}q") for count in range(13)}
 
 
 def content_sum(content: bytes | memoryview) -> int:
-    return zlib.crc32(content)
+    return crc32(content)
 
 
 def values_sum(*values: object) -> int:
     """Of integers, followed by texts or None."""
     integers = [value for value in values if isinstance(value, int)]
-    total = zlib.crc32(INTEGERS[len(integers)].pack(*integers))
+    total = crc32(INTEGERS[len(integers)].pack(*integers))
     for text in values[len(integers) :]:
         if isinstance(text, str):
             # Texts are JSON, which never holds this byte.
-            total = zlib.crc32(b"\x00" + text.encode(), total)
+            total = crc32(b"\x00" + text.encode(), total)
         elif text is not None:
             raise ValueError(f"a value of type {type(text).__name__}")
     return total
@@ -51,9 +52,9 @@ def row_sum(
 ) -> int:
     """Of a message; `content` is the sum of its content. As `values_sum`, but quick: it is called for each row that is read."""
     try:
-        total = zlib.crc32(
+        total = crc32(
             FACTS.pack(identity, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, content)
         )
-        return total if session_id is None else zlib.crc32(b"\x00" + session_id.encode(), total)
+        return total if session_id is None else crc32(b"\x00" + session_id.encode(), total)
     except (struct.error, AttributeError) as error:
         raise ValueError(str(error)) from None

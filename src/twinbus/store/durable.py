@@ -25,12 +25,18 @@ from twinbus.store.layers.fragment_view import FragmentView, HiddenFront, RowsBe
 from twinbus.store.layers.located_changes import LocatedChange, RowAltered
 from twinbus.store.layers.overlay import Layer
 from twinbus.store.layers.recovery import recover_layers
-from twinbus.store.medium import Medium, Tables
+from twinbus.store.medium import Body, Medium, Tables
 from twinbus.store.messaging_store import FragmentSummary, RowFacts, SessionSummary
 from twinbus.store.store_limits import StoreLimits
 
 CHECKPOINT_AT = 0.5
 """How full the top segment is when a checkpoint of the sealed one starts."""
+
+
+JOINED_SIZE_MAX = 16 * 1024
+"""Bodies of this size on average are joined before they are written; to copy larger ones costs more than to write them in pieces."""
+PIECES_MAX = 500
+"""The system takes about a thousand in one call."""
 
 
 class _Late(NamedTuple):
@@ -86,18 +92,24 @@ class DurableStore:
             body = b"".join(encode_changes(changes))
         self.commit_records([body])
 
-    def commit_records(self, bodies: Sequence[bytes]) -> None:
-        """Like `commit`, for changes that are already encoded."""
+    def commit_records(self, bodies: Sequence[Body]) -> None:
+        """Like `commit`, for changes that are already encoded. Nobody looks at the bodies any more once it returns."""
         with self._failing():
-            body = bodies[0] if len(bodies) == 1 else b"".join(bodies)
-            if not body:
+            size = sum([len(body) for body in bodies])
+            if not size:
                 return
+            if len(bodies) > 1 and (size < JOINED_SIZE_MAX * len(bodies) or len(bodies) > PIECES_MAX):
+                bodies = [b"".join(bodies)]
             self._catch_up()
             self._make_room()
             segment = self._layers[-1].segment
-            changes = list(decode_changes(body, segment.body_place))
+            changes: list[LocatedChange] = []
+            place = segment.body_place
+            for body in bodies:
+                changes += decode_changes(body, place)
+                place += len(body)
             touched = check_changes(changes, self._last_numbers)
-            segment.append(body)
+            segment.append(bodies)
             self._medium.require()
             self._late = _Late(changes, touched)
 

@@ -100,15 +100,15 @@ def encode_changes(changes: Sequence[Change]) -> list[Piece]:
     return pieces
 
 
-def decode_changes(body: bytes, place: int) -> Iterator[LocatedChange]:
-    """The changes of records, the first of which starts at `place` of the segment."""
+def decode_changes(body: bytes | memoryview, place: int) -> Iterator[LocatedChange]:
+    """The changes of records, the first of which starts at `place` of the segment. They hold nothing of a view."""
     position = 0
     while position < len(body):
         kind, fragment, integer_count, text_size, tail_size = FRAME.unpack_from(body, position)
         position += FRAME.size
-        integers = _unpacked(body[position : position + 8 * integer_count])
+        integers = _unpacked(bytes(body[position : position + 8 * integer_count]))
         position += 8 * integer_count
-        text = body[position : position + text_size]
+        text = bytes(body[position : position + text_size])
         position += text_size
         if kind == Kind.ENQUEUED:
             sessions = json.loads(text) if text else [None] * (integer_count // ENQUEUED_COLUMNS)
@@ -118,7 +118,7 @@ def decode_changes(body: bytes, place: int) -> Iterator[LocatedChange]:
         elif kind == Kind.ACTIVATED_TOGETHER:
             yield from _rows_activated(fragment, integers)
         else:
-            yield _change(Kind(kind), fragment, integers, text, body[position : position + tail_size])
+            yield _change(Kind(kind), fragment, integers, text, bytes(body[position : position + tail_size]))
         position += tail_size
 
 

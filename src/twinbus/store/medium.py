@@ -10,7 +10,7 @@ Overlay, recovery and checkpoints are the store's own and the same for all media
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from twinbus.clock import Millis
 from twinbus.errors import StoreUnavailable
@@ -21,6 +21,10 @@ from twinbus.store.damage import CheckedPage, Damage, RowsDamaged
 if TYPE_CHECKING:
     from twinbus.store.layers.located_changes import Row
     from twinbus.store.layers.overlay import Layer
+
+
+Body: TypeAlias = bytes | memoryview
+"""Records that are appended to a journal, as they are in the memory of whoever asked for it."""
 
 
 class Batch(NamedTuple):
@@ -43,8 +47,8 @@ class Segment(Protocol):
         """Where the body of the next batch will begin."""
         ...
 
-    def append(self, body: bytes) -> None:
-        """Returns once the batch is durable. If this raises, it may or may not be."""
+    def append(self, bodies: Sequence[Body]) -> None:
+        """One batch of all of these. Returns once it is durable. If this raises, it may or may not be."""
         ...
 
     def batches(self) -> Iterator[Batch]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 # An entry takes about 350 bytes of memory, and there may be half as many again while checkpoints are behind.
 ENTRIES_TOGETHER_MAX = 220_000
-BYTES_TOGETHER_MAX = 384 << 20
+BYTES_TOGETHER_MAX = 1 << 30
 
 
 class JournalBudget:

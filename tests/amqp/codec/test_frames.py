@@ -10,6 +10,7 @@ from twinbus.amqp.codec.frames import (
     AMQP_HEADER,
     EMPTY_FRAME,
     FRAME_SIZE_MIN,
+    LARGE,
     PROTOCOL_HEADER,
     FrameReader,
     encode_frame,
@@ -78,3 +79,30 @@ def test_frames_are_the_same_however_the_bytes_are_cut(contents: list[bytes], da
 def _pieces(stream: bytes, cuts: Iterable[int]) -> list[bytes]:
     borders = [0, *cuts, len(stream)]
     return [stream[start:end] for start, end in pairwise(borders)]
+
+
+@given(
+    sizes=st.lists(st.integers(8, 3 * LARGE), max_size=6),
+    steps=st.lists(st.integers(1, 4 * LARGE), min_size=1),
+    share=st.integers(1, 6 * LARGE),
+)
+def test_large_frames_arrive_whole_and_in_order_however_they_are_cut(
+    sizes: list[int], steps: list[int], share: int
+) -> None:
+    """Goal: a large frame that begins in one read and ends in another is joined alone, and nothing around it gets lost.
+
+    Method: reads of any sizes, of each of which only a share is taken at a time.
+    """
+    sent = [(AMQP_FRAME, number, bytes([number]) * size) for number, size in enumerate(sizes)]
+    data = b"".join([encode_frame(channel, body) for _, channel, body in sent])
+    reader = in_frames(4 * LARGE)
+    found: list[tuple[int, int, bytes]] = []
+    while data:
+        step, steps = steps[0], [*steps[1:], steps[0]]
+        read, data = data[:step], data[step:]
+        while read or reader.unread_size:
+            found += [
+                (kind, channel, held[start:end]) for kind, channel, _, held, start, end in reader.frames(read, share)
+            ]
+            read = b""
+    assert found == sent

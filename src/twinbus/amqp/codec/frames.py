@@ -25,6 +25,9 @@ EMPTY_FRAME = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 NO_LIMIT = 1 << 62
 
+LARGE = 8 * 1024
+"""From this size on, a view costs less than a slice."""
+
 _HEADER = Struct(">IBBH")
 _HEADER_AND_MARK = Struct(">IBBHI")
 
@@ -78,6 +81,7 @@ class FrameReader:
         the limit, as soon as its size has arrived, and for a data offset outside of the frame.
         """
         pos = 0
+        joined = b""  # a large frame that began in an earlier call
         if self._unread:
             # Not cut off at the position: a slice of a long read would cost as much as the whole read.
             if data:
@@ -86,19 +90,30 @@ class FrameReader:
                 data, pos = self._unread, self._unread_start
             self._unread = b""
         elif self._rest:
-            self._rest += data
+            missing = self._wanted - len(self._rest)
             # Joined once per frame and not once per chunk: chunks may be single bytes.
-            if len(self._rest) < self._wanted:
+            if len(data) < missing:
+                self._rest += data
                 return
-            data = bytes(self._rest)
+            if self._wanted >= LARGE:
+                # Alone, or everything that came with its end would be copied as well.
+                joined = b"".join((self._rest, memoryview(data)[:missing]))
+                pos, share = missing, share - self._wanted
+            else:
+                data = bytes(self._rest) + data
             self._rest.clear()
         length, size_max = len(data), self._frame_size_max
-        self.last_start = last_start = min(length - 8, pos + share - 1)
+        last_start = min(length - 8, pos + share - 1)
         self.taken_to = 0
         self._wanted = 8
         is_readable = True
         unpack = _HEADER_AND_MARK.unpack_from
         try:
+            if joined:
+                self.last_start = -1
+                _, doff, frame_type, channel, mark = unpack(joined)
+                yield frame_type, channel, mark if doff == 2 else 0, joined, doff * 4, len(joined)
+            self.last_start = last_start
             while pos <= last_start:
                 if self.expects_header:
                     self.expects_header = False
@@ -138,4 +153,4 @@ class FrameReader:
             if is_readable and length - pos >= 8:
                 self._unread, self._unread_start = data, pos
             elif pos < length:
-                self._rest += data[pos:] if pos else data
+                self._rest += data if not pos else data[pos:] if length - pos < LARGE else memoryview(data)[pos:]

@@ -19,7 +19,9 @@ DISPOSITION_MARK = 0x005315C0
 """First four bytes of a body: descriptor, and list8."""
 
 TransferFields: TypeAlias = tuple[int, int, bytes, int, bool, bool, int]
-"""Handle, delivery-id, delivery-tag, message-format, settled, more, start of the payload."""
+"""Handle, delivery-id (NO_ID if it has none), delivery-tag, message-format, settled, more, start of the payload."""
+NO_ID = -1
+"""Of a frame that continues a delivery."""
 
 DispositionFields: TypeAlias = tuple[bool, int, int, bool, DeliveryState | None]
 """Role, first, last, settled, state."""
@@ -48,7 +50,7 @@ _DISPOSITION_TAILS_MAX = 256
 
 
 def read_transfer(data: bytes, start: int, end: int) -> TransferFields | None:
-    """The fields of a whole first transfer frame that starts with TRANSFER_MARK; None if it is uncommon."""
+    """The fields of a whole transfer frame that starts with TRANSFER_MARK; None if it is uncommon."""
     try:
         payload_start = start + 5 + data[start + 4]
         count = data[start + 5]
@@ -77,13 +79,21 @@ def read_transfer(data: bytes, start: int, end: int) -> TransferFields | None:
         elif code == 0x43:
             delivery_id = 0
             pos += 1
+        elif code == 0x40:
+            delivery_id = NO_ID
+            pos += 1
         else:
             return None
-        if data[pos] != 0xA0:
+        code = data[pos]
+        if code == 0xA0 and delivery_id != NO_ID:
+            tag_start = pos + 2
+            pos = tag_start + data[pos + 1]
+            tag = data[tag_start:pos]
+        elif code == 0x40 and delivery_id == NO_ID:
+            tag = b""
+            pos += 1
+        else:
             return None
-        tag_start = pos + 2
-        pos = tag_start + data[pos + 1]
-        tag = data[tag_start:pos]
         code = data[pos]
         if code == 0x43 or code == 0x40:
             message_format = 0

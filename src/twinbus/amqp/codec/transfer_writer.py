@@ -7,7 +7,7 @@ transfer behind its eleventh field.
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from twinbus.amqp.codec.delivery_state import DeliveryState, encode_state
 from twinbus.amqp.codec.encode import ENCODED_NULL, encode_binary, encode_list, encode_value
@@ -17,6 +17,21 @@ from twinbus.amqp.codec.types import UInt
 
 Part: TypeAlias = bytes | memoryview
 """A frame, a part of one, or several: what is sent is joined from these."""
+
+
+class FrontedPayload(NamedTuple):
+    """A large payload whose beginning was made for this delivery: the rest is sent from where it is."""
+
+    front: bytes
+    rest: memoryview
+
+    @property
+    def size(self) -> int:
+        return len(self.front) + len(self.rest)
+
+
+Payload: TypeAlias = bytes | FrontedPayload
+
 
 _DISPOSITION_HEAD = Struct(">IBBHIBBBBIBIB")
 _FRAME_HEAD = Struct(">IBBH")
@@ -65,8 +80,8 @@ def encode_disposition(
 class TransferWriter:
     """Writes the transfers of one outgoing link, split into frames that the peer accepts.
 
-    Each frame is two parts, head and payload, one after the other in a flat list: the caller joins them once
-    with everything else that is to be sent.
+    Each frame is two parts, head (with the front of a payload that has one) and payload, one after the other in a flat list:
+    the caller joins them once with everything else that is to be sent, or writes them in one call.
     """
 
     def __init__(self, channel: int, handle: int, frame_size_max: int) -> None:
@@ -75,7 +90,7 @@ class TransferWriter:
         self._frame_size_max = frame_size_max
         self._heads: dict[tuple[int, bool], tuple[Struct, bytes, bytes, bytes]] = {}
 
-    def write_all(self, first_id: int, deliveries: Sequence[tuple[bytes, bytes]], settled: bool) -> list[Part]:
+    def write_all(self, first_id: int, deliveries: Sequence[tuple[bytes, Payload]], settled: bool) -> list[Part]:
         """Parts for (tag, payload) pairs with ids from `first_id` on."""
         parts: list[Part] = []
         delivery_id = first_id
@@ -86,11 +101,13 @@ class TransferWriter:
                 tag_size = len(tag)
                 head, front, tag_mark, back = self._head(tag_size, settled)
                 pack, overhead = head.pack, head.size
-            size = overhead + len(payload)
-            if size <= size_max:
-                parts += (pack(size, front, delivery_id, tag_mark, tag, back), payload)
-            else:
+            size = overhead + (payload.size if isinstance(payload, FrontedPayload) else len(payload))
+            if size > size_max:
                 parts += self.write(delivery_id, tag, payload, 0, settled, None)
+            elif isinstance(payload, FrontedPayload):
+                parts += (pack(size, front, delivery_id, tag_mark, tag, back) + payload.front, payload.rest)
+            else:
+                parts += (pack(size, front, delivery_id, tag_mark, tag, back), payload)
             delivery_id = (delivery_id + 1) & 0xFFFFFFFF
         return parts
 
@@ -98,7 +115,7 @@ class TransferWriter:
         self,
         delivery_id: int,
         tag: bytes,
-        payload: bytes,
+        payload: Payload,
         message_format: int,
         settled: bool,
         state: DeliveryState | None,
@@ -116,23 +133,25 @@ class TransferWriter:
         if state is not None:
             last_fields = [ENCODED_NULL, encode_state(state), *_NEITHER_RESUMED_NOR_ABORTED]
         room = self._frame_size_max - _HEAD_SIZE_MAX - sum(map(len, [*fields, _NO, *last_fields]))
-        if len(payload) <= room:
-            return self._frame([*fields, _NO, *last_fields], payload)
+        front, view = payload if isinstance(payload, FrontedPayload) else (b"", memoryview(payload))
+        if len(front) > room:
+            front, view = b"", memoryview(front + view)
+        if len(front) + len(view) <= room:
+            return self._frame([*fields, _NO, *last_fields], view, front)
         assert room > 0, "delivery-tag and state leave no room for a payload in the frames that the peer accepts"
-        view = memoryview(payload)  # to be cut without copying
-        parts = self._frame([*fields, _YES, *last_fields], view[:room])
-        pos = room
+        pos = room - len(front)
+        parts = self._frame([*fields, _YES, *last_fields], view[:pos], front)
         # Continuations omit both delivery-id and delivery-tag: one client fails if only one of them is repeated.
         rest = [self._handle, ENCODED_NULL, ENCODED_NULL, ENCODED_NULL, flag]
         room = self._frame_size_max - _HEAD_SIZE_MAX - sum(map(len, [*rest, _YES, *_NO_STATE]))
-        while len(payload) - pos > room:
+        while len(view) - pos > room:
             parts += self._frame([*rest, _YES, *_NO_STATE], view[pos : pos + room])
             pos += room
         return parts + self._frame([*rest, _NO, *_NO_STATE], view[pos:])
 
-    def _frame(self, fields: list[bytes], payload: Part) -> list[Part]:
-        performative = b"\x00\x53\x14" + encode_list(fields)
-        return [_FRAME_HEAD.pack(8 + len(performative) + len(payload), 2, 0, self._channel) + performative, payload]
+    def _frame(self, fields: list[bytes], payload: Part, front: bytes = b"") -> list[Part]:
+        head = b"\x00\x53\x14" + encode_list(fields) + front
+        return [_FRAME_HEAD.pack(8 + len(head) + len(payload), 2, 0, self._channel) + head, payload]
 
     def _head(self, tag_size: int, settled: bool) -> tuple[Struct, bytes, bytes, bytes]:
         """How to pack the head for tags of this size: the struct of (size, front, delivery-id, tag mark, tag, back), and its constants."""

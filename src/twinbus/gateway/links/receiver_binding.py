@@ -36,6 +36,7 @@ from functools import partial
 
 from twinbus.amqp.codec.delivery_state import DeliveryState, Rejected, TransactionalState
 from twinbus.amqp.codec.performatives import ReceiverSettleMode
+from twinbus.amqp.codec.transfer_writer import Payload
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, Outcome
@@ -135,6 +136,7 @@ class ReceiverBinding:
 
     def deliver(self, deliveries: list[TakenMessage]) -> None:
         is_locking = self.mode is ReceiveMode.PEEK_LOCK
+        encoded: list[tuple[bytes, Payload]]
         encoded = encode_locked(deliveries) if is_locking else [(b"", _unlocked(row)) for row, _, _ in deliveries]
         self._link.transfers(encoded, settled=not is_locking)
         if self._unsettled is not None and is_locking:
@@ -153,7 +155,9 @@ class ReceiverBinding:
             stopwatch.waited.observe(max(0, waited_ms) / 1000, len(encoded))
             if stopwatch.spans is not None:
                 stopwatch.spans.delivered(self.path, deliveries)
-        traffic.bytes_out += sum([len(payload) for _, payload in encoded])
+        traffic.bytes_out += sum(
+            [len(payload) if isinstance(payload, bytes) else payload.size for _, payload in encoded]
+        )
         self._window.delivered(len(encoded))
         self.meter.delivered(deliveries)
         self._wake()

@@ -1,6 +1,6 @@
 """The process that keeps the messaging stores of a namespace: `main` with a socket on which it is told which (`host_process`).
 
-Each store has a thread and a socket to the namespace (`line_frames`). Journals, tables and checkpoints run in this process's
+Each store has a thread, a socket to the namespace (`line_frames`) and memory that it shares with it (`shared_room`), unless the system has none. Journals, tables and checkpoints run in this process's
 interpreter, so that the event loop of the namespace does not share its own.
 
 The process ends when every store has been stopped; or, when the namespace is gone, with the first thread that reads the end of
@@ -29,6 +29,8 @@ from twinbus.server.stores.line_frames import (
     COUNT,
     DONE,
     EVENT,
+    LAID,
+    LAID_COMMIT,
     QUERY,
     UNWRITABLE,
     FrameSpace,
@@ -39,6 +41,7 @@ from twinbus.server.stores.line_frames import (
 )
 from twinbus.server.stores.places import StoresToKeep, opener
 from twinbus.server.stores.served_store import Answer, Done, Event
+from twinbus.server.stores.shared_room import Room, halves
 from twinbus.server.stores.worker import Commit, Query, Request, StoreWorker, Switch, Unwritable
 from twinbus.store.changes import StoredMessage
 from twinbus.store.durable import DurableStore
@@ -57,8 +60,14 @@ log = logging.getLogger(__name__)
 class SocketEnd:
     """The store's end of its line."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, room: int | None = None) -> None:
+        """`room`: the descriptor of the memory that is shared with the namespace."""
         self._connection = connection
+        self._commits = memoryview(b"")  # the half that the namespace lays its commits down in
+        self._room: Room | None = None
+        if room is not None:
+            self._commits, answers = halves(room)
+            self._room = Room(answers)
         self._frames = FrameSpace(READ_BYTES)
         self._readable = select.poll()
         self._readable.register(connection, select.POLLIN)
@@ -99,8 +108,13 @@ class SocketEnd:
         for kind, content in self._frames.take(size):
             if kind == COMMIT:
                 yield Commit([bytes(content)])
+            elif kind == LAID_COMMIT:
+                place, length = LAID.unpack(content)
+                yield Commit([self._commits[place : place + length]])
             elif kind == QUERY:
-                yield Query(pickle.loads(content))
+                if self._room is not None:
+                    self._room.give_up(*COUNT.unpack_from(content))
+                yield Query(pickle.loads(content[COUNT.size :]))
             elif kind == UNWRITABLE:
                 yield Unwritable(str(content, "utf-8"))
             else:
@@ -126,7 +140,7 @@ class SocketEnd:
 
     def _send_rows(self, rows: list[StoredMessage]) -> None:
         """Thousands of them when a backlog is drained: columns take a fifth of the time that pickles do."""
-        for size, pieces in row_frames(rows):
+        for size, pieces in row_frames(rows, self._room):
             sent = self._connection.sendmsg(pieces)
             if sent < size:
                 self._connection.sendall(b"".join(pieces)[sent:])
@@ -162,12 +176,10 @@ class LeaseEnd:
             return  # the namespace is gone
 
 
-def run(
-    index: int, connection: socket.socket, open_store: Callable[[], DurableStore], at_end: Callable[[], None]
-) -> None:
+def run(index: int, line: SocketEnd, open_store: Callable[[], DurableStore], at_end: Callable[[], None]) -> None:
     """Serve one store until it is stopped. Ends the process if the namespace is gone or the thread breaks."""
     try:
-        StoreWorker(index, open_store, DurableStore.commit_records, SocketEnd(connection)).run()
+        StoreWorker(index, open_store, DurableStore.commit_records, line).run()
     except EOFError:
         at_end()
         # Not `sys.exit`, which ends a thread only: the other stores have lost the namespace too.
@@ -184,7 +196,7 @@ def main(orders_socket: str) -> None:
     told = read_orders(int(orders_socket))
     if told is None:
         return
-    (log_format, log_level, wanted), lines = told
+    (log_format, log_level, wanted, _), lines, rooms = told
     set_up_process(log_format, log_level)
     limits = StoreLimits.shared_by(len(wanted.places))
     renewal, at_end = _keep_leases(lines.pop(0), wanted) if wanted.have_leases else (None, _nothing)
@@ -194,7 +206,7 @@ def main(orders_socket: str) -> None:
             args=(index, line, opener(wanted.places[index], wanted.owner, limits, renewal), at_end),
             name=f"store-{index:02}",
         )
-        for index, line in zip(wanted.numbers, lines, strict=True)
+        for index, line in zip(wanted.numbers, map(SocketEnd, lines, rooms), strict=True)
     ]
     for thread in threads:
         thread.start()

@@ -20,14 +20,15 @@ from twinbus.server.stores.places import StoresToKeep
 
 PROGRAM = "import sys; sys.path.append(sys.argv[1]); from twinbus.server.stores.host import main; main(sys.argv[2])"
 PACKAGE_PLACE = str(Path(twinbus.__file__).parents[1])
-LINES_MAX = STORE_COUNT_MAX + 1
-"""One for each store, and one for their leases."""
+DESCRIPTORS_MAX = 2 * STORE_COUNT_MAX + 1
+"""A line and a room for each store, and one for their leases."""
 
 
 class Orders(NamedTuple):
     log_format: LogFormat
     log_level: LogLevel
     wanted: StoresToKeep
+    has_rooms: bool  # whether each store shares memory with the namespace
 
 
 class HostProcess:
@@ -57,17 +58,22 @@ class HostProcess:
     def has_ended(self) -> bool:
         return self.process.poll() is not None
 
-    def begin(self, orders: Orders, lines: Sequence[socket.socket]) -> None:
-        """`lines`: that of the leases first, if there are any; then one for each store."""
+    def begin(self, orders: Orders, lines: Sequence[socket.socket], rooms: Sequence[int]) -> None:
+        """`lines`: that of the leases first, if there are any; then one for each store. `rooms`: descriptors of memory to share."""
         with self._orders, suppress(OSError):  # if it is gone, its lines end
-            socket.send_fds(self._orders, [b"\0"], [line.fileno() for line in lines])
+            socket.send_fds(self._orders, [b"\0"], [*(line.fileno() for line in lines), *rooms])
             self._orders.sendall(pickle.dumps(orders))
 
 
-def read_orders(descriptor: int) -> tuple[Orders, list[socket.socket]] | None:
-    """In the process; None if nobody needs it any more."""
+def read_orders(descriptor: int) -> tuple[Orders, list[socket.socket], list[int | None]] | None:
+    """In the process, with lines and rooms; None if nobody needs it any more."""
     with socket.socket(fileno=descriptor) as line:
-        first, descriptors, _, _ = socket.recv_fds(line, 1, LINES_MAX)
+        first, descriptors, _, _ = socket.recv_fds(line, 1, DESCRIPTORS_MAX)
         told = b"".join(iter(lambda: line.recv(1 << 16), b""))
-    lines = [socket.socket(fileno=each) for each in descriptors]
-    return (pickle.loads(told), lines) if first and told else None
+    if not first or not told:
+        return None
+    orders: Orders = pickle.loads(told)
+    count = len(orders.wanted.numbers)
+    line_count = len(descriptors) - count * orders.has_rooms
+    lines = [socket.socket(fileno=each) for each in descriptors[:line_count]]
+    return orders, lines, [*descriptors[line_count:]] or [None] * count

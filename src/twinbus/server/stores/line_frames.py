@@ -2,28 +2,33 @@
 
     kind 1 | size 4, then the content
 
-    to the store    COMMIT journal records · QUERY a value of `twinbus.store.reads`, pickled
+    to the store    COMMIT journal records · LAID_COMMIT where they are in the shared room, and their size
+                    QUERY how many laid answers were read since the last one, then a value of `twinbus.store.reads`, pickled
                     SWITCH its name and arguments, pickled · UNWRITABLE why a commit could not be encoded
     from it         DONE how many commits · ROWS the answer to a query, if it is rows, as a journal record; SOME_ROWS the same,
-                    and more of this answer follows · EVENT any other event, pickled
+                    and more of this answer follows · LAID_ROWS, SOME_LAID_ROWS the same, as a place in the shared room and a size
+                    EVENT any other event, pickled
 
 Both ends are the same program on the same machine, hence pickles and native byte order.
 
-An answer of megabytes is sent in frames of PART_BYTES_MAX, so that both ends use the same few pages of memory again and again:
-to get fresh ones from the system for each answer takes longer than to copy what is in them.
+What is large is not sent but laid down (`shared_room`), as long as there is room. An answer of megabytes that has to be sent is
+sent in frames of PART_BYTES_MAX, so that both ends use the same few pages of memory again and again: to get fresh ones from the
+system for each answer takes longer than to copy what is in them.
 """
 
 import pickle
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from struct import Struct
 from typing import Any, Final, TypeGuard
 
+from twinbus.server.stores.shared_room import LAID_SIZE_MIN, Room
 from twinbus.store.changes import StoredMessage
 from twinbus.store.journal_record import Piece, encode_rows, record_size
 
 HEADER: Final = Struct("=BI")
 COUNT: Final = Struct("=I")
+LAID: Final = Struct("=II")
+"""Place and size."""
 
 COMMIT: Final = 1
 QUERY: Final = 2
@@ -33,9 +38,14 @@ EVENT: Final = 5
 UNWRITABLE: Final = 6
 ROWS: Final = 7
 SOME_ROWS: Final = 8
+LAID_COMMIT: Final = 9
+LAID_ROWS: Final = 10
+SOME_LAID_ROWS: Final = 11
 
 PART_BYTES_MAX: Final = 96 * 1024
 """Of the contents in a frame of rows, unless it is a single row. Below 128 KiB, where the allocator asks the system each time."""
+LAID_PART_BYTES_MAX: Final = 1024 * 1024
+"""Of the contents that are laid down together."""
 PART_COUNT_MAX: Final = 500
 """The system takes about a thousand pieces in one call."""
 SPACE_BYTES: Final = 256 * 1024
@@ -54,24 +64,35 @@ def is_rows(result: object) -> TypeGuard[list[StoredMessage]]:
     return isinstance(result, list) and bool(result) and isinstance(result[0], StoredMessage)
 
 
-def row_frames(rows: list[StoredMessage]) -> Iterator[tuple[int, list[Piece]]]:
+def row_frames(rows: list[StoredMessage], room: Room | None) -> Iterator[tuple[int, list[Piece]]]:
     """The frames of an answer: the size of each, and its pieces."""
-    ends = _ends_of_parts(rows)
-    for start, end in pairwise([0, *ends]):
+    for start, end in _parts(rows, 0, len(rows), PART_BYTES_MAX if room is None else LAID_PART_BYTES_MAX):
         pieces = encode_rows(rows[start:end])
         size = record_size(pieces)
-        yield HEADER.size + size, [HEADER.pack(SOME_ROWS if end < len(rows) else ROWS, size), *pieces]
+        place = room.lay_down(pieces, size) if room is not None and size >= LAID_SIZE_MIN else None
+        if place is not None:
+            kind = LAID_ROWS if end == len(rows) else SOME_LAID_ROWS
+            yield HEADER.size + LAID.size, [HEADER.pack(kind, LAID.size), LAID.pack(place, size)]
+        else:
+            yield from _sent_frames(rows, start, end)
 
 
-def _ends_of_parts(rows: Sequence[StoredMessage]) -> list[int]:
-    ends: list[int] = []
-    start = size = 0
-    for end, row in enumerate(rows):
-        size += len(row.content)
-        if (size > PART_BYTES_MAX and end > start) or end - start == PART_COUNT_MAX:
-            ends.append(end)
-            start, size = end, len(row.content)
-    return [*ends, len(rows)]
+def _sent_frames(rows: list[StoredMessage], start: int, end: int) -> Iterator[tuple[int, list[Piece]]]:
+    for first, last in _parts(rows, start, end, PART_BYTES_MAX):
+        pieces = encode_rows(rows[first:last])
+        size = record_size(pieces)
+        yield HEADER.size + size, [HEADER.pack(ROWS if last == len(rows) else SOME_ROWS, size), *pieces]
+
+
+def _parts(rows: Sequence[StoredMessage], start: int, end: int, bytes_max: int) -> Iterator[tuple[int, int]]:
+    """Where each part of these rows starts and ends."""
+    size = 0
+    for position in range(start, end):
+        size += len(rows[position].content)
+        if (size > bytes_max and position > start) or position - start == PART_COUNT_MAX:
+            yield start, position
+            start, size = position, len(rows[position].content)
+    yield start, end
 
 
 class FrameSpace:

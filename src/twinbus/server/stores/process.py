@@ -17,8 +17,10 @@ import logging
 import pickle
 import socket
 import subprocess
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Any, cast
 
 from twinbus.broker.store_port import StoreLease
@@ -31,14 +33,28 @@ from twinbus.server.stores.line_frames import (
     DONE,
     EVENT,
     HEADER,
+    LAID,
+    LAID_COMMIT,
+    LAID_ROWS,
     QUERY,
     ROWS,
+    SOME_LAID_ROWS,
     SWITCH,
     UNWRITABLE,
     FrameSpace,
 )
 from twinbus.server.stores.places import StoresToKeep
-from twinbus.server.stores.served_store import STOP_WAIT_S, Answer, Done, Event, OnLost, OnReturned, ServedStore
+from twinbus.server.stores.served_store import (
+    STOP_WAIT_S,
+    Answer,
+    Done,
+    Event,
+    Failed,
+    OnLost,
+    OnReturned,
+    ServedStore,
+)
+from twinbus.server.stores.shared_room import LAID_SIZE_MIN, Room, halves, new_rooms
 from twinbus.store.changes import Change, Copied, StoredMessage
 from twinbus.store.journal_record import Piece, decode_rows, encode_changes
 from twinbus.store.reads import Read
@@ -93,7 +109,8 @@ class StoreProcess:
         hired, self._hired = self._hired, None
         host = HostProcess() if hired is None or hired.has_ended else hired
         self._process = host.process
-        host.begin(Orders(*self._log, self._wanted), theirs)
+        rooms = new_rooms(len(self.stores))
+        host.begin(Orders(*self._log, self._wanted, has_rooms=bool(rooms)), theirs, rooms)
         for end in theirs:
             end.close()
         if lease_pair is not None:
@@ -101,7 +118,9 @@ class StoreProcess:
                 self._loop, self._held, lambda number: self.stores[number].recall()
             )
             await self._loop.create_unix_connection(lambda: lease_line, sock=lease_pair[0])
-        self._lines = [SocketLine(self._loop, store, self._line_lost) for store in self.stores]
+        self._lines = [
+            SocketLine(self._loop, store, self._line_lost, room) for store, room in zip_longest(self.stores, rooms)
+        ]
         for line, (ours, _) in zip(self._lines, pairs, strict=True):
             await self._loop.create_unix_connection(partial(_given, line), sock=ours)
 
@@ -176,8 +195,18 @@ class StoreProcess:
 class SocketLine(asyncio.BufferedProtocol):
     """The namespace's end of the line to one store."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, store: ServedStore, lost: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, store: ServedStore, lost: Callable[[], None], room: int | None = None
+    ) -> None:
+        """`room`: the descriptor of the memory that is shared with the store; the line closes it."""
         self.is_open = True
+        self._room: Room | None = None
+        self._answers = memoryview(b"")  # the half that the store lays its answers down in
+        if room is not None:
+            commits, self._answers = halves(room)
+            self._room = Room(commits)
+        self._is_laid: deque[bool] = deque()  # of each request that is not answered
+        self._read_count = 0  # answers in the room, since the store was last told
         self._loop = loop
         self._store = store
         self._lost = lost
@@ -198,15 +227,28 @@ class SocketLine(asyncio.BufferedProtocol):
         events: list[Event] = []
         for kind, content in self._frames.take(size):
             if kind == DONE:
-                events.append(Done(*COUNT.unpack(content)))
+                events.append(self._answered(Done(*COUNT.unpack(content))))
             elif kind == EVENT:
-                events.append(pickle.loads(content))
+                events.append(self._answered(pickle.loads(content)))
             else:
-                self._rows += decode_rows(content)
-                if kind == ROWS:
-                    events.append(Answer(self._rows))
+                if kind in (LAID_ROWS, SOME_LAID_ROWS):
+                    place, length = LAID.unpack(content)
+                    self._rows += decode_rows(self._answers[place : place + length])
+                    self._read_count += 1
+                else:
+                    self._rows += decode_rows(content)
+                if kind in (ROWS, LAID_ROWS):
+                    events.append(self._answered(Answer(self._rows)))
                     self._rows = []
         self._store.told(events)
+
+    def _answered(self, event: Event) -> Event:
+        """Requests are answered in their order: what was laid down for these is not looked at any more."""
+        count = event.commits if isinstance(event, Done) else 1 if isinstance(event, Answer | Failed) else 0
+        laid_count = sum([self._is_laid.popleft() for _ in range(count)])
+        if laid_count and self._room is not None:
+            self._room.give_up(laid_count)
+        return event
 
     def connection_lost(self, _: Exception | None) -> None:
         self.is_open = False
@@ -216,30 +258,37 @@ class SocketLine(asyncio.BufferedProtocol):
     def commit(self, changes: list[Change], /) -> int:
         try:
             pieces = encode_changes(changes)
+            size = sum([len(piece) if isinstance(piece, bytes) else 8 * len(piece) for piece in pieces])
+            _check_size(size)
+            place = self._room.lay_down(pieces, size) if self._room is not None and size >= LAID_SIZE_MIN else None
+            self._is_laid.append(place is not None)
+            if place is not None:
+                self._send(LAID_COMMIT, LAID.pack(place, size))
+                return size
             if changes and isinstance(changes[-1], Copied):
-                return self._send_pieces(pieces)
+                self._send_pieces(pieces, size)
+                return size
             body = b"".join(pieces)
-            _check_size(len(body))
         except Exception as broken:
             # As if the store had failed: the broker forgets what it decided and starts from what is durable.
             log.exception("commit_not_encoded")
+            self._is_laid.append(False)
             self._send(UNWRITABLE, repr(broken).encode())
             return 0
         self._send(COMMIT, body)
         return len(body)
 
-    def _send_pieces(self, pieces: list[Piece]) -> int:
+    def _send_pieces(self, pieces: list[Piece], size: int) -> None:
         """A commit of the same contents for many fragments: they are not joined, because that would take a copy of each."""
         parts = [piece if isinstance(piece, bytes) else piece.tobytes() for piece in pieces]
-        size = sum(map(len, parts))
-        _check_size(size)
         self._flush()
         if self._transport is not None:
             self._transport.writelines([HEADER.pack(COMMIT, size), *parts])
-        return size
 
     def query(self, read: Read[Any], /) -> None:
-        self._send(QUERY, pickle.dumps(read, pickle.HIGHEST_PROTOCOL))
+        self._is_laid.append(False)
+        read_count, self._read_count = self._read_count, 0
+        self._send(QUERY, COUNT.pack(read_count) + pickle.dumps(read, pickle.HIGHEST_PROTOCOL))
 
     def switch(self, name: str, /, *arguments: float) -> None:
         self._send(SWITCH, pickle.dumps((name, arguments), pickle.HIGHEST_PROTOCOL))

@@ -22,15 +22,15 @@ file system's own journal, and with it for everything that a checkpoint writes a
 import contextlib
 import os
 import sys
-import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 
 from twinbus.errors import StoreDamaged, StoreUnavailable
+from twinbus.store.crc32 import crc32
 from twinbus.store.folder.flipped_bit import flipped_bit
-from twinbus.store.medium import Batch
+from twinbus.store.medium import Batch, Body
 
 FILE_MAGIC = b"TWINBUSJ"
 """The last letter is the version of the records: the next one is K."""
@@ -76,7 +76,7 @@ class SegmentFile:
         path, spare = segment_path(folder, number), folder / SPARE_NAME
         salt = int.from_bytes(os.urandom(8), "little")
         facts = FILE_HEADER.pack(FILE_MAGIC, number, salt, first_sequence, 0)
-        header = FILE_HEADER.pack(FILE_MAGIC, number, salt, first_sequence, zlib.crc32(facts))
+        header = FILE_HEADER.pack(FILE_MAGIC, number, salt, first_sequence, crc32(facts))
         descriptor = os.open(spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         segment = cls(path, descriptor, number, salt, first_sequence)
         try:
@@ -105,7 +105,7 @@ class SegmentFile:
             if len(header) == FILE_HEADER.size:
                 magic, written_number, salt, first_sequence, crc = FILE_HEADER.unpack(header)
                 facts = FILE_HEADER.pack(magic, written_number, salt, first_sequence, 0)
-                if (magic, written_number, crc) == (FILE_MAGIC, number, zlib.crc32(facts)):
+                if (magic, written_number, crc) == (FILE_MAGIC, number, crc32(facts)):
                     segment = cls(path, descriptor, number, salt, first_sequence)
                     return segment
             is_blank = not any(os.pread(descriptor, SEARCH_STEP, FILE_HEADER.size))
@@ -123,15 +123,18 @@ class SegmentFile:
         """Where the body of the next batch will begin."""
         return self.end + BATCH_HEADER.size
 
-    def append(self, body: bytes) -> None:
+    def append(self, bodies: Sequence[Body]) -> None:
         """Returns once the batch is on the disk. If this raises, it may or may not be there."""
-        facts = BATCH_HEADER.pack(BATCH_MAGIC, 0, len(body), self.next_sequence, self._salt)
-        crc = zlib.crc32(body, zlib.crc32(facts[CRC_COVERS_FROM:]))
-        header = BATCH_HEADER.pack(BATCH_MAGIC, crc, len(body), self.next_sequence, self._salt)
-        end = self.end + len(header) + len(body)
+        size = sum([len(body) for body in bodies])
+        facts = BATCH_HEADER.pack(BATCH_MAGIC, 0, size, self.next_sequence, self._salt)
+        crc = crc32(facts[CRC_COVERS_FROM:])
+        for body in bodies:
+            crc = crc32(body, crc)
+        header = BATCH_HEADER.pack(BATCH_MAGIC, crc, size, self.next_sequence, self._salt)
+        end = self.end + len(header) + size
         if end > self._allocated:
             self._allocate(end + min(max(end, ALLOCATION_MIN), ALLOCATION_MAX))
-        self._write([header, body], self.end)
+        self._write([header, *bodies], self.end)
         sync_data(self._descriptor)
         # Checked by name and not with fstat: after an fstat, Linux records the exact time of the next write, and the sync
         # of that write has to write the time as well.
@@ -231,7 +234,7 @@ class SegmentFile:
         with contextlib.suppress(FileNotFoundError):
             self._path.rename(self._path.with_name(SPARE_NAME))
 
-    def _write(self, pieces: list[bytes], place: int) -> None:
+    def _write(self, pieces: Sequence[Body], place: int) -> None:
         size = sum([len(piece) for piece in pieces])
         written = os.pwritev(self._descriptor, pieces, place)
         if written != size:
@@ -253,7 +256,7 @@ class SegmentFile:
         if magic != BATCH_MAGIC or salt != self._salt or position + len(header) + length > size:
             return None
         body = os.pread(self._descriptor, length, position + len(header))
-        if len(body) != length or crc != zlib.crc32(body, zlib.crc32(header[CRC_COVERS_FROM:])):
+        if len(body) != length or crc != crc32(body, crc32(header[CRC_COVERS_FROM:])):
             return None
         return sequence, body
 
@@ -267,11 +270,11 @@ class SegmentFile:
             changed[bit // 8] ^= 1 << bit % 8
             if (found := self._body_behind(bytes(changed), position, size)) is not None:
                 body, crc = found
-                if crc == zlib.crc32(body, zlib.crc32(changed[CRC_COVERS_FROM:])):
+                if crc == crc32(body, crc32(changed[CRC_COVERS_FROM:])):
                     return position + bit // 8, bit % 8
         if (found := self._body_behind(header, position, size)) is not None:
             body, crc = found
-            wrong = flipped_bit(crc ^ zlib.crc32(body, zlib.crc32(header[CRC_COVERS_FROM:])), len(body))
+            wrong = flipped_bit(crc ^ crc32(body, crc32(header[CRC_COVERS_FROM:])), len(body))
             if wrong is not None:
                 return position + len(header) + wrong.byte, wrong.bit
         return None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from twinbus.errors import StoreDamaged, StoreTaken
-from twinbus.store.medium import Batch
+from twinbus.store.medium import Batch, Body
 from twinbus.store.postgres.connection import Connection
 from twinbus.store.postgres.statements import journal_statement
 
@@ -45,7 +45,8 @@ class SegmentRows:
     def body_place(self) -> int:
         return self.end
 
-    def append(self, body: bytes) -> None:
+    def append(self, bodies: Sequence[Body]) -> None:
+        body = b"".join(bodies)
         if len(body) <= PART_BYTES:
             self._insert(0, self.end, body)
         else:
