@@ -19,6 +19,7 @@ from twinbus.store.changes import Activated, Altered, Enqueued, FragmentCreated,
 from twinbus.store.folder.journal import segment_numbers, segment_path
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME, SQL, connect, prepare
+from twinbus.store.journal_record import encode_changes
 from twinbus.store.row_ids import COUNTER_MASK
 from twinbus.store.store_limits import StoreLimits
 
@@ -47,6 +48,22 @@ def crashed(folder: Path) -> Path:
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(folder, copy)
     return copy
+
+
+def test_large_commits_are_one_batch_and_their_memory_is_free_once_they_are_durable(folder: Path) -> None:
+    contents = [bytes([number]) * 40_000 for number in (1, 2, 3)]
+    rows = [row(number, content) for number, content in enumerate(contents, start=1)]
+    bodies = [bytearray(b"".join(encode_changes([Enqueued(HERE, [each])]))) for each in rows]
+    with closing(FolderStore(folder)) as store:
+        store.commit([FragmentCreated(HERE)])
+        before = store.next_sequence
+        store.commit_records([memoryview(body) for body in bodies])
+        assert store.next_sequence == before + 1
+        for body in bodies:
+            body[:] = bytes(len(body))
+        assert [each.content for each in everything(store)] == contents
+        with closing(FolderStore(crashed(folder))) as found:
+            assert [each.content for each in everything(found)] == contents
 
 
 @contextmanager
