@@ -11,5 +11,6 @@ folder/                     a folder as the medium: files and SQLite
 postgres/                   a schema of a PostgreSQL database as the medium, owned by lease and epoch
 transfer                    one store into another, whatever their media
 statements, row_ids         SQL by name; what tables call a row
+crc32                       how checksums are computed
 checksums, damage           of rows; what the disk changed
 """

@@ -8,6 +8,7 @@ leases         until when those in a database are ours
 process        the stores in a second process: start, loss, restart, stop
 host_process   that process, hired first and told what to keep later
 line_frames    frames between the two processes
+shared_room    memory that they share, for what is large
 host           the second process: a thread for each store
 worker         what the thread of a store does
 threads        the stores on threads of this process, for tests and embedded namespaces
