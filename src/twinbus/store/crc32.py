@@ -4,9 +4,14 @@ It is computed over every byte that a store writes. For a message of 64 KB zlib 
 one. The values are the same, so a store can be opened with and without.
 """
 
-try:
-    from isal.isal_zlib import crc32
-except ImportError:  # no wheel for this machine
-    from zlib import crc32
+import zlib
+from collections.abc import Callable
+from importlib import import_module
 
-__all__ = ["crc32"]
+crc32: Callable[..., int]
+"""Of bytes or a view, and of what came before them."""
+
+try:
+    crc32 = import_module("isal.isal_zlib").crc32
+except ImportError:  # no wheel for this machine
+    crc32 = zlib.crc32
