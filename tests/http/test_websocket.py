@@ -8,7 +8,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from twinbus.http.messaging import cased_headers
+from twinbus import bounded_http
 from twinbus.http.websocket import NOT_BINARY, PATH, SUB_PROTOCOL
 from twinbus.server.namespace import NamespaceServer
 from twinbus.server.server_settings import ServerSettings
@@ -60,7 +60,7 @@ async def test_the_target_may_be_in_absolute_form(server: NamespaceServer, targe
 async def test_a_websocket_may_be_silent_for_longer_than_headers_may_take(
     server: NamespaceServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cased_headers, "HEADERS_WAIT_S", 1.0)
+    monkeypatch.setattr(bounded_http, "HEADERS_WAIT_S", 1.0)
     url = f"ws://127.0.0.1:{server.http_port}{PATH}"
     async with connect(url, subprotocols=[Subprotocol(SUB_PROTOCOL)], proxy=None) as client:
         with pytest.raises(TimeoutError):

@@ -10,11 +10,11 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
+from twinbus import bounded_http
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.client.token_sources import sign
 from twinbus.http import request_body
-from twinbus.http.messaging import cased_headers
 from twinbus.http.websocket import PATH, SUB_PROTOCOL
 from twinbus.model.descriptions import QueueDescription
 from twinbus.server import sockets
@@ -104,7 +104,7 @@ async def test_who_says_too_little_is_closed_after_a_while(
     server: NamespaceServer, start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sockets, "FIRST_BYTES_WAIT_S", 0.05)
-    monkeypatch.setattr(cased_headers, "HEADERS_WAIT_S", 0.05)
+    monkeypatch.setattr(bounded_http, "HEADERS_WAIT_S", 0.05)
     for port in (server.amqp_port, server.http_port):
         reader, writer = await asyncio.open_connection(HOST, port)
         writer.write(start)

@@ -4,6 +4,7 @@ Both encodings of forms, with limits on their size and on their fields. What is 
 loop that reads it serves everybody: parts are found by their boundary alone, in time that grows with the size.
 """
 
+import asyncio
 from email.message import Message
 from urllib.parse import parse_qsl
 
@@ -12,15 +13,20 @@ from starlette.requests import Request
 from twinbus.errors import ArgumentError
 
 SIZE_MAX = 16 * 1_048_576
+WAIT_S = 60.0
 FIELDS_MAX = 2_000
 PART_HEADER_MAX = 4_096
 URL_ENCODED, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 
 
 async def read_form(request: Request, size_max: int = SIZE_MAX) -> list[tuple[str, str]]:
-    """Raises ArgumentError for what is not a form, or too large."""
+    """Raises ArgumentError for what is not a form, too large or too slow."""
     kind = request.headers.get("content-type", "")
-    body = await _read(request, size_max)
+    try:
+        async with asyncio.timeout(WAIT_S):
+            body = await _read(request, size_max)
+    except TimeoutError:
+        raise ArgumentError(f"The form did not arrive within {WAIT_S:g} s. Send it again.") from None
     if kind.startswith(MULTIPART):
         return _multipart(kind, body)
     if not body or kind.startswith(URL_ENCODED):

@@ -6,15 +6,20 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import cast
 
 import uvicorn
 
+from twinbus.bounded_http import BoundedHttpProtocol
 from twinbus.portal.application import portal_application
 from twinbus.portal.namespaces.directory import Directory
 from twinbus.portal.settings import PortalSettings
 
 SHUTDOWN_GRACE_S = 1
 KEEP_ALIVE_S = 60
+CONNECTIONS_MAX = 500
+"""Beyond that the one that has waited longest is closed, of those that are not being answered: an open page is."""
 
 
 class _Server(uvicorn.Server):
@@ -23,6 +28,29 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _Visitors:
+    """The connections of a portal."""
+
+    def __init__(self) -> None:
+        self._idle: dict[BoundedHttpProtocol, None] = {}  # since when, in this order
+        self._busy: set[BoundedHttpProtocol] = set()
+
+    def http_idle(self, connection: BoundedHttpProtocol) -> None:
+        self._busy.discard(connection)
+        self._idle.pop(connection, None)
+        self._idle[connection] = None
+        if len(self._idle) + len(self._busy) > CONNECTIONS_MAX:
+            next(iter(self._idle)).cut()
+
+    def http_busy(self, connection: BoundedHttpProtocol) -> None:
+        self._idle.pop(connection, None)
+        self._busy.add(connection)
+
+    def http_gone(self, connection: BoundedHttpProtocol) -> None:
+        self._idle.pop(connection, None)
+        self._busy.discard(connection)
 
 
 def serve(
@@ -52,7 +80,7 @@ async def serve_until(
 ) -> None:
     config = uvicorn.Config(
         portal_application(settings, directory),
-        http="httptools",
+        http=cast(type[asyncio.Protocol], partial(BoundedHttpProtocol, admission=_Visitors())),
         ws="none",
         access_log=False,
         log_config=None,

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from tests.interop.running_server import RunningServer
+from twinbus.bounded_http import HEADERS_SIZE_MAX
 from twinbus.client.token_sources import sign
-from twinbus.http.messaging.cased_headers import HEADERS_SIZE_MAX
 
 CHUNK = b"x" * 64 * 1024
 FAR = 4_000_000_000
