@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.attack.longest_turn import LongestTurn
+from tests.attack.modest_client import ModestClient, p99
+from tests.attack.served_namespace import served
+from tests.measured import Measured
+from twinbus.client.administration import administration_client
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.testing.local_namespace import LocalNamespace
@@ -17,6 +21,10 @@ TURN_MAX_S = 0.1
 RATIO_MAX = 30
 LEAST_S = 0.5
 WAIT_S = 60.0
+ALONE_S, AFTER_S = 3.0, 5.0
+COUNT = 1_000
+SAME_STORE_MAX_S = 3.0
+"""Whoever is in the same store waits until all copies are on the disk: they are one commit."""
 
 
 async def send_batch(connection_string: str, count: int) -> None:
@@ -37,10 +45,6 @@ async def send_some(
             assert await sender.send([encode_message("x")]) == [None]
             durations.append(time.perf_counter() - start)
             begun.set()
-
-
-def p99(durations: list[float]) -> float:
-    return sorted(durations)[len(durations) * 99 // 100]
 
 
 def sending_alone(namespace: LocalNamespace) -> float:
@@ -69,18 +73,41 @@ def sending_beside(namespace: LocalNamespace, count: int) -> tuple[float, float]
     return max(alone, sending_alone(namespace)), p99(beside)
 
 
-@pytest.mark.parametrize(
-    ("subscription_count", "message_count"), [(100, 1_000), pytest.param(500, 1_000, marks=pytest.mark.nightly)]
-)
-def test_a_large_fan_out_holds_nobody_up(tmp_path: Path, subscription_count: int, message_count: int) -> None:
-    names = [f"s{number}" for number in range(subscription_count)]
+def test_a_large_fan_out_holds_nobody_up(tmp_path: Path) -> None:
+    names = [f"s{number}" for number in range(100)]
     with LocalNamespace(tmp_path, store_count=2) as namespace:
         namespace.create_queue("other")
         namespace.create_topic("t", *names)
         namespace.create_queue("modest")
         assert namespace.store_of("modest") != namespace.store_of("t/Subscriptions/s0")
         with LongestTurn(namespace) as longest:
-            alone, beside = sending_beside(namespace, message_count)
-        assert [namespace.message_count(f"t/Subscriptions/{name}") for name in names] == [message_count] * len(names)
+            alone, beside = sending_beside(namespace, COUNT)
+        assert [namespace.message_count(f"t/Subscriptions/{name}") for name in names] == [COUNT] * len(names)
     assert longest.seconds < TURN_MAX_S
     assert beside < max(RATIO_MAX * alone, LEAST_S)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("where", ["another store", "the same store"])
+def test_a_very_large_fan_out_is_not_felt_in_other_stores(tmp_path: Path, where: str, measured: Measured) -> None:
+    """With the stores in a process of their own: threads of one process take turns, and a store's takes all it can."""
+    with served(tmp_path, "--stores", "2" if where == "another store" else "1") as namespace:
+        administration = administration_client(namespace.connection_string, namespace.endpoint)
+        administration.create_queue("other")
+        administration.create_topic("t")
+        for number in range(500):
+            administration.create_subscription("t", f"s{number}")
+        administration.create_queue("modest")
+        with ModestClient(namespace.connection_string, "modest") as alone:
+            time.sleep(ALONE_S)
+        with ModestClient(namespace.connection_string, "modest") as beside:
+            asyncio.run(send_batch(namespace.connection_string, COUNT))
+            time.sleep(AFTER_S)
+    figures = {"us alone (p99)": int(p99(alone.durations) * 1e6), "us beside (p99)": int(p99(beside.durations) * 1e6)}
+    measured(
+        f"500 x {COUNT} copies, modest client in {where}", figures | {"us at most": int(max(beside.durations) * 1e6)}
+    )
+    if where == "another store":
+        assert p99(beside.durations) < max(RATIO_MAX * p99(alone.durations), LEAST_S)
+    assert max(beside.durations) < SAME_STORE_MAX_S + RATIO_MAX * p99(alone.durations)

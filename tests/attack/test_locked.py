@@ -1,13 +1,11 @@
 """A receiver that takes a million messages and settles none of them: what the namespace holds for it in memory."""
 
 import asyncio
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.attack.served_namespace import ServedNamespace, served
 from tests.measured import Measured
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
@@ -30,31 +28,24 @@ async def fill(connection_string: str) -> None:
             assert not any(await sender.send(payloads))
 
 
-async def take_all(connection_string: str, process_id: int) -> int:
+async def take_all(where: ServedNamespace) -> int:
     """How much memory the namespace holds when all of them are locked."""
-    async with await Namespace.connect(connection_string) as namespace:
+    async with await Namespace.connect(where.connection_string) as namespace:
         receiver, left = await namespace.receiver("q", credit=COUNT), COUNT
         while left:
             left -= len(await receiver.collect(min(left, TOGETHER), wait_s=WAIT_S))
-        return memory_bytes(process_id)
+        return memory_bytes(where.process_id)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1_200)
 def test_a_million_locked_messages_take_no_memory_for_their_contents(tmp_path: Path, measured: Measured) -> None:
-    command = [sys.executable, "-m", "twinbus", "serve", "n", "--data", str(tmp_path), "--json", "--no-meter"]
-    command += ["--amqp-port", "0", "--http-port", "0", "--stores", "1", "--queue", "q"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            connection_string = json.loads(process.stdout.readline())["connection_string"]
-            asyncio.run(fill(connection_string))
-            before = memory_bytes(process.pid)
-            taken = asyncio.run(take_all(connection_string, process.pid)) - before
-            # They are free again with the connection, and have their contents.
-            again = asyncio.run(take_all(connection_string, process.pid)) - before
-        finally:
-            process.terminate()
+    with served(tmp_path, "--stores", "1", "--queue", "q") as namespace:
+        asyncio.run(fill(namespace.connection_string))
+        before = memory_bytes(namespace.process_id)
+        taken = asyncio.run(take_all(namespace)) - before
+        # They are free again with the connection, and have their contents.
+        again = asyncio.run(take_all(namespace)) - before
     figures = {"bytes for each": taken // COUNT, "bytes for each the second time": again // COUNT}
     measured(f"{COUNT} locked messages of {len(BODY)} bytes", figures)
     assert taken < COUNT * BYTES_EACH_MAX

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import pytest
 
+from twinbus import bounded_http
 from twinbus.amqp.codec.composites import Composite, encode_composite
 from twinbus.amqp.codec.delivery_state import Rejected
 from twinbus.amqp.codec.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, FrameReader, encode_frame
@@ -37,7 +38,6 @@ from twinbus.broker import held_contents
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.gateway import connection_gateway
-from twinbus.http.messaging import cased_headers
 from twinbus.model.descriptions import QueueDescription
 from twinbus.server import listener
 from twinbus.server.admission import SharedLimits
@@ -402,7 +402,7 @@ async def test_sockets_stay_free_for_the_store_and_for_others(
 async def test_a_request_that_goes_on_after_its_answer_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cased_headers, "HEADERS_WAIT_S", 1.0)
+    monkeypatch.setattr(bounded_http, "HEADERS_WAIT_S", 1.0)
     async with serving(tmp_path) as server:
         reader, writer = await asyncio.open_connection(HOST, server.http_port)
         writer.write(b"POST /orders/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n")
@@ -416,7 +416,7 @@ async def test_a_request_that_goes_on_after_its_answer_is_given_up(
 async def test_an_http_client_that_does_not_read_its_answers_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cased_headers, "UNREAD_WAIT_S", 0.1)
+    monkeypatch.setattr(bounded_http, "UNREAD_WAIT_S", 0.1)
     async with serving(tmp_path) as server:
         _, writer = await connected(server.http_port)
         before = server.admission.socket_count
