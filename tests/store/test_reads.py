@@ -176,5 +176,5 @@ def test_of_the_message_sessions_only_the_page_that_was_asked_for_travels(
 def test_message_sessions_are_summed_up_where_they_are() -> None:
     keys = frozenset(["B", "D", "X", "C"])
     found = carry_out(BusiestSessions(KEY, 2, keys), store_with_sessions())
-    assert found == SessionTotals(3, 7, [("c", 3), ("B", 2)], ["C", "B"])
+    assert found == SessionTotals(3, 7, [("c", 3), ("B", 2)], ["B", "C"])
     assert carry_out(BusiestSessions(KEY, 0, frozenset()), store_with_sessions()) == SessionTotals(3, 7, [], [])

@@ -25,6 +25,7 @@ from twinbus.store.layers.fragment_view import FragmentView, HiddenFront, RowsBe
 from twinbus.store.layers.located_changes import LocatedChange, RowAltered
 from twinbus.store.layers.overlay import Layer
 from twinbus.store.layers.recovery import recover_layers
+from twinbus.store.layers.session_lists import SessionLists
 from twinbus.store.medium import Body, Medium, Tables
 from twinbus.store.messaging_store import FragmentSummary, RowFacts, SessionSummary
 from twinbus.store.store_limits import StoreLimits
@@ -61,6 +62,7 @@ class DurableStore:
         self._last_numbers: LastNumbers = {}
         self._late: _Late | None = None
         self._fronts: dict[tuple[str, FragmentKey], HiddenFront] = {}
+        self._session_lists = SessionLists()
         self._opened_tables: Tables | None = None
         self._checkpoints: CheckpointThread | None = None
         self._start_task = start_task
@@ -168,6 +170,10 @@ class DurableStore:
         with self._view(fragment) as view:
             return view.sessions()
 
+    def sessions_by_name(self, fragment: FragmentKey) -> Sequence[SessionSummary]:
+        with self._failing():
+            return self._session_lists.get(fragment, self.next_sequence, lambda: self.sessions(fragment))
+
     def session_state(self, fragment: FragmentKey, session_id: str) -> bytes | None:
         with self._view(fragment) as view:
             return view.session_state(session_id)
@@ -196,6 +202,7 @@ class DurableStore:
 
     def rest(self) -> None:
         """Start a checkpoint, so that rows that are gone do not keep their space while nothing happens."""
+        self._session_lists.forget()
         with self._failing():
             self._catch_up()
             checkpoints = self._checkpoint_thread()

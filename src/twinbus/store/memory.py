@@ -246,6 +246,9 @@ class MemoryStore:
     def sessions(self, fragment: FragmentKey) -> list[SessionSummary]:
         return self._fragment(fragment).sessions()
 
+    def sessions_by_name(self, fragment: FragmentKey) -> list[SessionSummary]:
+        return sorted(self.sessions(fragment), key=lambda each: each.session_id)
+
     def session_state(self, fragment: FragmentKey, session_id: str) -> bytes | None:
         state = self._fragment(fragment).states.get(session_key(session_id))
         return None if state is None else state[1]

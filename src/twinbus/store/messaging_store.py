@@ -134,6 +134,10 @@ class MessagingStore(Protocol):
         """By the number of the first active message; then those that have only a state, by name."""
         ...
 
+    def sessions_by_name(self, fragment: FragmentKey) -> Sequence[SessionSummary]:
+        """For those who look at them. Of very many it may be the list of some seconds ago."""
+        ...
+
     def session_state(self, fragment: FragmentKey, session_id: str) -> bytes | None: ...
 
     def duplicates(self, fragment: FragmentKey) -> list[tuple[str, Millis]]:

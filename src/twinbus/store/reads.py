@@ -337,10 +337,10 @@ class SessionNames:
     top: int
 
     def run(self, store: MessagingStore) -> list[str]:
-        found, after = store.sessions(self.fragment), self.updated_after
+        found, after = store.sessions_by_name(self.fragment), self.updated_after
         if after is not None:
             found = [each for each in found if each.state_updated_at is not None and each.state_updated_at > after]
-        return sorted([each.session_id for each in found])[self.skip : self.skip + self.top]
+        return [each.session_id for each in found[self.skip : self.skip + self.top]]
 
 
 class SessionTotals(NamedTuple):
@@ -359,7 +359,9 @@ class BusiestSessions:
     keys: frozenset[str]
 
     def run(self, store: MessagingStore) -> SessionTotals:
-        counts = [(each.session_id, each.active_count) for each in store.sessions(self.fragment) if each.active_count]
+        counts = [
+            (each.session_id, each.active_count) for each in store.sessions_by_name(self.fragment) if each.active_count
+        ]
         busiest = nsmallest(self.top, counts, key=lambda each: (-each[1], each[0]))
         asked = [key for session_id, _ in counts if (key := session_key(session_id)) in self.keys] if self.keys else []
         return SessionTotals(len(counts), sum([count for _, count in counts]), busiest, asked)

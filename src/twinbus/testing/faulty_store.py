@@ -120,6 +120,9 @@ class FaultyStore:
     def sessions(self, fragment: FragmentKey) -> list[SessionSummary]:
         return self._call(lambda: self._store.sessions(fragment))
 
+    def sessions_by_name(self, fragment: FragmentKey) -> Sequence[SessionSummary]:
+        return self._call(lambda: self._store.sessions_by_name(fragment))
+
     def session_state(self, fragment: FragmentKey, session_id: str) -> bytes | None:
         return self._call(lambda: self._store.session_state(fragment, session_id))
 
