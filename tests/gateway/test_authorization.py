@@ -8,7 +8,9 @@ from twinbus.clock import NEVER
 from twinbus.errors import ArgumentError, Unauthorized
 from twinbus.gateway.authorization import (
     AUDIENCES_MAX,
+    AUDIENCES_SIZE_MAX,
     CLOCK_SKEW,
+    SCOPE_LENGTH_MAX,
     Grant,
     Grants,
     TokenGate,
@@ -166,6 +168,18 @@ def test_tokens_for_thousands_of_entities_cost_nothing_for_another() -> None:
     assert grants.rights_on("a/" * 30_000, NOW) == frozenset()
     with pytest.raises(ArgumentError, match="at most"):
         grants.add(Grant("one/more", frozenset(Right), NOW + 1_000, "Root"))
+
+
+def test_tokens_for_very_long_audiences_fill_no_memory() -> None:
+    grants = Grants()
+    with pytest.raises(ArgumentError, match="1024"):
+        grants.add(Grant("orders/" + "x" * SCOPE_LENGTH_MAX, frozenset(Right), NOW + 1_000, "Root"))
+    for number in range(AUDIENCES_SIZE_MAX // SCOPE_LENGTH_MAX):
+        grants.add(Grant(f"{number:0{SCOPE_LENGTH_MAX}}", frozenset(Right), NOW + 1_000, "Root"))
+    with pytest.raises(ArgumentError, match="together"):
+        grants.add(Grant("orders", frozenset(Right), NOW + 1_000, "Root"))
+    # One for an audience that it has a token for is no more of them.
+    grants.add(Grant(f"{0:0{SCOPE_LENGTH_MAX}}", frozenset({Right.SEND}), NOW + 9_000, "Root"))
 
 
 def test_a_new_token_for_an_audience_replaces_the_old_one() -> None:

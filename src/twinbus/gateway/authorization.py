@@ -34,6 +34,8 @@ CLOCK_SKEW: Millis = 5_000
 SCOPE_LENGTH_MAX = 1_024  # more than the longest address of an entity
 AUDIENCES_MAX = 10_000
 """As many as a connection has links: a client with a single connection puts a token for each entity."""
+AUDIENCES_SIZE_MAX = 1_024 * 1_024
+"""Characters of all of them."""
 
 
 class AccessRules(Protocol):
@@ -195,14 +197,23 @@ class Grants:
     """What one connection may do, by audience."""
 
     _by_scope: dict[str, Grant] = field(default_factory=dict)
+    _size: int = 0
 
     def add(self, grant: Grant) -> None:
         scope = path_key(grant.scope)
-        if scope not in self._by_scope and len(self._by_scope) >= AUDIENCES_MAX:
-            raise ArgumentError(
-                f"A connection holds tokens for at most {AUDIENCES_MAX} audiences. Open another connection."
-            )
+        if scope not in self._by_scope:
+            self._check_room(scope)
+            self._size += len(scope)
         self._by_scope[scope] = grant
+
+    def _check_room(self, scope: str) -> None:
+        if len(scope) > SCOPE_LENGTH_MAX:
+            raise ArgumentError(f"The audience has {len(scope)} characters; the limit is {SCOPE_LENGTH_MAX}.")
+        if len(self._by_scope) >= AUDIENCES_MAX or self._size + len(scope) > AUDIENCES_SIZE_MAX:
+            raise ArgumentError(
+                f"A connection holds tokens for at most {AUDIENCES_MAX} audiences, with {AUDIENCES_SIZE_MAX} characters "
+                "together. Open another connection."
+            )
 
     def rights_on(self, path: str, now: Millis) -> frozenset[Right]:
         rights: frozenset[Right] = frozenset()
