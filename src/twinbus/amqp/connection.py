@@ -56,6 +56,7 @@ from twinbus.amqp.errors import (
 )
 from twinbus.amqp.events import ConnectionClosed, Deliveries, Dispositions, Event, Opened
 from twinbus.amqp.handshake import Handshake, Role
+from twinbus.amqp.lasting import Lasting
 from twinbus.amqp.reassembly import SharedReassembly
 from twinbus.amqp.session import Session
 from twinbus.clock import NEVER, Millis
@@ -100,6 +101,7 @@ class Connection:
         self._noise_at = now
         self._now = self._last_received = self._last_sent = now
         self._deadline = now + settings.handshake_timeout
+        self._lasting = Lasting()
         self._heartbeat_interval = settings.heartbeat_interval
 
     # What the owner of the socket calls.
@@ -192,10 +194,12 @@ class Connection:
     def restrain(self) -> None:
         """Server: the peer gets little room until `trust`."""
         self._context.restrain()
+        self._lasting.is_stranger = True
 
     def trust(self) -> None:
         """Server: the peer has proved who it is."""
         self._context.trust()
+        self._lasting.is_stranger = False
 
     def open(self) -> None:
         """Client: start. `Opened` follows."""
@@ -274,9 +278,11 @@ class Connection:
     def _performative_received(self, channel: int, performative: Performative, end: int, body: bytes) -> None:
         if isinstance(performative, Close):
             self._close_received(performative)
-        elif self.state is State.CLOSING:
             return
-        elif isinstance(performative, Open):
+        if self.state is State.CLOSING:
+            return
+        self._lasting.check(performative, end)
+        if isinstance(performative, Open):
             self._open_received(performative)
         elif self.state is not State.OPEN:
             raise ConnectionFault(f"{performative.NAME} arrived before open.", ILLEGAL_STATE)
