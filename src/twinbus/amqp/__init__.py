@@ -5,6 +5,7 @@ machines on top of it, from the socket inwards:
 
 connection           the whole machine: what a server or a client drives (`connection_settings`: what it announces, its limits)
 handshake            protocol headers and SASL, up to the first AMQP frame
+lasting              what of a peer's frames stays in memory, and how much of it may
 channels, session    the sessions of a connection; frames of one channel, numbering, windows (`windows`)
 link_table, link     the links of a session; how every link begins and ends
 incoming_link        transfers in, whole deliveries out (`reassembly`), credit granted (`credit`)

@@ -5,6 +5,7 @@ No I/O happens here; a transport feeds bytes in and writes bytes out. In the ord
 connections          all open connections of a namespace
 turns, weight        whose bytes are worked on next, and for how long; who sends much
 namespace_view       what they share: entities, control plane, access rules, traffic counters
+transaction_room     what open transactions may hold in memory, by connection and in all
 spans                what a tracer is told of messages
 latencies            how long sends and waits took, for the metrics
 connection_gateway   one connection: AMQP events to bindings

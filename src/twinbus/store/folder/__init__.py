@@ -3,6 +3,7 @@
 medium, store               the folder as one `Medium`; a durable store in it
 journal, flipped_bit        segments as files of batches; damage told from a torn write
 tables, checkpoint, sql/    SQLite, read in snapshots; a layer written to it, and space given back
+steady_writes               the files of a large checkpoint, synced while it is written
 salvage                     rows of tables that cannot be used any more
 table_check, folder_check   the tables, checked when a store opens, and damaged rows set aside; everything, on request
 identity, accepted_loss     a store that is gone is told from a new one; what was accepted as lost, set aside
