@@ -12,8 +12,10 @@ from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.source.batch_reader import ServiceBusBatchReader
 from twinbus.pipeline.source.columns import NAMES
 from twinbus.pipeline.source.data_source import ServiceBusDataSource
-from twinbus.pipeline.source.live_entity import SourceFailed
+from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed
 from twinbus.pipeline.source.option_table import BATCH
+from twinbus.pipeline.source.partition_reader import Asked, Piece, SliceReader
+from twinbus.pipeline.source.planning import Slice
 
 
 def read(bus: Bus, path: str = "", **given: str) -> list[str]:
@@ -243,3 +245,23 @@ def test_a_schema_of_ones_own_chooses_columns(bus: Bus) -> None:
 def test_a_batch_query_has_no_options_of_streams(bus: Bus) -> None:
     with pytest.raises(OptionError, match="stream query only"):
         bus.options("q", BATCH, maxMessagesPerTrigger="1")
+
+
+def test_a_slice_of_few_messages_and_very_many_numbers_takes_few_requests(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = bus.queue()
+    bus.send(path, names(5))
+    asked: list[Piece] = []
+    ask = SliceReader._ask
+
+    def noted(reader: SliceReader, piece: Piece) -> Asked:
+        asked.append(piece)
+        return ask(reader, piece)
+
+    monkeypatch.setattr(SliceReader, "_ask", noted)
+    options = bus.options(path, BATCH)
+    reader = SliceReader(LiveEntity(options.connection, path), options, NAMES)
+    pages = list(reader.pages(Slice(path, ((1, 50_000_000),))))
+    assert sum(page.count for page in pages) == 5
+    assert len(asked) < 50

@@ -130,6 +130,10 @@ def test_dead_letters_are_read_like_a_queue(azure: Bus) -> None:
         receiver.close()
     reader = azure.batch(path, subQueue="deadLetter")
     assert {row["deadLetterReason"] for row in rows(reader, reader.partitions())} == {"Tired"}
+    for mode in Mode:
+        query = Query(lambda mode=mode: azure.stream(path, subQueue="deadLetter", mode=mode.value))  # type: ignore[misc]
+        query.run()
+        assert sorted(query.kept) == names(3)
 
 
 def test_several_queues_and_a_subscription_are_read_like_a_queue(azure: Bus) -> None:

@@ -3,7 +3,8 @@
     numbers of a slice --cut--> pieces --asked for, a few ahead--> pages --in the order of the numbers--> record batches
 
 Where a page ends is known only when it is there, so a piece is as long as a page was lately: it mostly takes one request, and
-the next pieces are asked for meanwhile. A piece that takes more requests is read to its end before the next one.
+the next pieces are asked for meanwhile. A piece that takes more requests is read to its end before the next one, and where few
+of the numbers are messages, pieces grow.
 """
 
 from collections import deque
@@ -27,6 +28,8 @@ from twinbus.pipeline.source.shaped_rows import Payloads, record_batches
 from twinbus.pipeline.source.starting_points import enqueued_at
 
 BODY = "body"
+PAGE_BYTES_MAX = 1024 * 1024
+"""What a namespace puts into a page."""
 PIECES_AHEAD = 3
 """Requests under way while a page is taken apart: they bound what a worker holds besides one record batch."""
 
@@ -68,14 +71,16 @@ class SliceReader:
         while asked:
             piece, answer = asked.popleft()
             page = self._answer(answer, piece)
+            payloads = Payloads.of_page(page)
             if page.next_number is not None:
                 rest = piece._replace(first=page.next_number)
                 self._piece_size = max(1, rest.first - piece.first)
                 asked.appendleft(self._ask(rest))
             else:
-                self._piece_size = min(self._page_count, 2 * self._piece_size)
+                if payloads.count <= self._page_count // 2 and payloads.size_bytes <= PAGE_BYTES_MAX // 2:
+                    self._piece_size *= 2
                 asked += map(self._ask, islice(pieces, 1))
-            yield self._only(Payloads.of_page(page), piece.wanted)
+            yield self._only(payloads, piece.wanted)
 
     def _pieces(self, part: Slice) -> Iterator[Piece]:
         """Each as long as pages are when it is cut."""

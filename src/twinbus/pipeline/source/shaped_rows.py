@@ -82,6 +82,10 @@ class Payloads:
     def count(self) -> int:
         return len(self.fronts)
 
+    @property
+    def size_bytes(self) -> int:
+        return _bytes_before(self, self.count) - _bytes_before(self, 0)
+
     def taken(self, places: pa.Array) -> "Payloads":
         return Payloads(self.fronts.take(places), None if self.bodies is None else self.bodies.take(places))
 
@@ -119,7 +123,7 @@ def record_batches(pages: Iterable[Payloads], path: str, names: Sequence[str] = 
             if fitting:
                 part = page.slice(start, fitting)
                 waiting.append(part)
-                size += _bytes_before(part, fitting) - _bytes_before(part, 0)
+                size += part.size_bytes
                 start, count = start + fitting, count + fitting
             if start < page.count:
                 yield rows.batch(Payloads.joined(waiting))
