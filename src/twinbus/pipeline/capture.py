@@ -87,6 +87,7 @@ class Tally:
     messages: int = 0
     batches: int = 0
     behind: int | None = None
+    behind_by_fragment: dict[int, int] = field(default_factory=dict)
     per_second: float | None = None
     left_s: float | None = None
     oldest_age_s: float | None = None
@@ -143,6 +144,7 @@ class Capture:
             self.tally.state = CaptureState.DONE
             # The last that was said is from before its last batch.
             self.tally.behind, self.tally.left_s, self.tally.oldest_age_s = 0, None, None
+            self.tally.behind_by_fragment = {}
             self._find_complete()
         else:
             self._failed(reason_of(failure), now_s)
@@ -161,6 +163,9 @@ class Capture:
         self._counted_until = recent[-1].timestamp
         newest = progress_of(recent[-1])
         self.tally.behind, self.tally.oldest_age_s = newest.behind, newest.oldest_age_s
+        self.tally.behind_by_fragment = {
+            fragment: count for fragments in newest.lag.values() for fragment, count in fragments.items()
+        }
         self._estimate(time.monotonic())
 
     def _estimate(self, now_s: float) -> None:

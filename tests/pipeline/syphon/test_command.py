@@ -1,17 +1,24 @@
 """`twinbus pipeline syphon`: what it refuses before Spark is started."""
 
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.pairing.conftest import Spaces
 from tests.pipeline.syphon.backlog import Backlog
 from twinbus.cli.app import run
+from twinbus.cli.pipeline.syphon import _written_down
+from twinbus.clock import SystemClock
 from twinbus.errors import ArgumentError
 from twinbus.pipeline.connection_options import ConnectionOptions
+from twinbus.pipeline.stop_request import StopRequest
+from twinbus.pipeline.syphon.driver import SyphonJob
 from twinbus.pipeline.syphon.key_folder import KeyFolder
 from twinbus.pipeline.syphon.pairs import PairToSyphon
 from twinbus.pipeline.syphon.rounds import PairPlaces
+from twinbus.pipeline.syphon.syphon_settings import SyphonSettings
 
 SECRET = "dmVyeSBzZWNyZXQ="
 CONNECTION = f"Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=n;SharedAccessKey={SECRET};UseDevelopmentEmulator=true"
@@ -80,6 +87,20 @@ def test_a_pair_takes_references_and_no_secrets(backlog: Backlog) -> None:
     with pytest.raises(ArgumentError, match="as connectionStringEnv or connectionStringFile") as refused:
         PairToSyphon("p", PairPlaces(plain, plain), backlog.pair().backlog)
     assert SECRET not in str(refused.value)
+
+
+def test_a_page_about_the_run_has_what_was_moved_and_what_waits(backlog: Backlog, tmp_path: Path) -> None:
+    backlog.fill("orders", 30)
+    spark: Any = None  # only a round needs it
+    job = SyphonJob(spark, [backlog.pair()], SyphonSettings(), SystemClock(), StopRequest(None))
+    with suppress(KeyboardInterrupt), _written_down(job, tmp_path / "run.html"):
+        job.tallies[0].moved += 12
+        job.on_round([])
+        raise KeyboardInterrupt
+    page = (tmp_path / "run.html").read_text()
+    assert "<b>12</b><span>messages</span>" in page
+    assert "<b>30</b><span>left</span>" in page
+    assert backlog.name in page
 
 
 def test_kept_connection_strings_are_for_their_owner_and_gone_afterwards() -> None:

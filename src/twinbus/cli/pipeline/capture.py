@@ -1,7 +1,7 @@
 """`twinbus pipeline capture`: messages of entities to Parquet."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
@@ -38,12 +38,14 @@ COLUMNS = (
     "batches",
     "progress",
     "behind",
+    "furthest",
     "per_second",
     "time_left",
     "complete",
     "last_error",
 )
 BAR_WIDTH = 12
+FURTHEST_COUNT = 3
 SHOWN_PER_SECOND = 2
 INTERVAL_S_MAX = 24 * 3_600.0
 
@@ -169,7 +171,11 @@ def _records(captures: "Sequence[Capture]", *, as_json: bool) -> list[dict[str, 
         shown: object = [each._asdict() for each in found or ()] if as_json else found and complete_text(found)
         record = {**asdict(tally), "complete": shown}
         if not as_json:
-            record |= {"progress": _bar(tally.messages, tally.behind), "time_left": _time_left(tally.left_s)}
+            record |= {
+                "progress": _bar(tally.messages, tally.behind),
+                "furthest": _furthest(tally.behind_by_fragment),
+                "time_left": _time_left(tally.left_s),
+            }
         records.append(record)
     return records
 
@@ -179,6 +185,13 @@ def _bar(done: int, behind: int | None) -> str | None:
         return None
     full = done * BAR_WIDTH // (done + behind)
     return f"{'━' * full}{'╌' * (BAR_WIDTH - full)} {done * 100 // (done + behind)}%"
+
+
+def _furthest(behind: Mapping[int, int]) -> str | None:
+    """Of a partitioned entity, the fragments with most messages that are not captured: `3: 810, 0: 400`."""
+    most = sorted(behind.items(), key=lambda each: -each[1])[:FURTHEST_COUNT]
+    shown = [f"{fragment}: {count}" for fragment, count in most if count]
+    return ", ".join(shown) if len(behind) > 1 and shown else None
 
 
 def _time_left(seconds: float | None) -> str | None:

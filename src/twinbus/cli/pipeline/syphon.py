@@ -3,12 +3,21 @@
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from twinbus.cli.command import DATA_DEFAULT, CaFileOption, Call, DataOption, JsonOption
 from twinbus.cli.output import Output
@@ -20,10 +29,18 @@ from twinbus.cli.pairs.syphon import (
     connection_string_of_primary,
     read_pairs,
 )
-from twinbus.cli.pipeline.spark_job import MasterOption, SettingsOption, spark_job, stop_by_signal
+from twinbus.cli.pipeline.spark_job import (
+    MasterOption,
+    ReportOption,
+    SettingsOption,
+    check_report,
+    spark_job,
+    stop_by_signal,
+)
 from twinbus.errors import ArgumentError
 from twinbus.model.durations import parse_duration
 from twinbus.pipeline.connection_options import CONNECTION_STRING_ENV, CONNECTION_STRING_FILE, ConnectionOptions
+from twinbus.pipeline.run_report import RunLog
 from twinbus.pipeline.session import choose_master
 from twinbus.pipeline.syphon.key_folder import KeyFolder
 from twinbus.pipeline.syphon.syphon_settings import (
@@ -91,6 +108,7 @@ def syphon(
         Path | None,
         typer.Option("--stop-file", help="Stop when this file appears; on a cluster it must be on a shared disk."),
     ] = None,
+    report: ReportOption = None,
     master: MasterOption = None,
     conf: SettingsOption = None,
     ca_file: CaFileOption = None,
@@ -103,6 +121,7 @@ def syphon(
     from twinbus.pipeline.syphon.driver import SyphonJob
 
     output = Output(as_json=as_json)
+    check_report(report)
     settings = SyphonSettings(
         budget_s=parse_duration(budget).total_seconds(),
         lanes_per_queue_max=lanes_per_queue,
@@ -122,7 +141,7 @@ def syphon(
         with spark_job("syphon", master, conf) as spark:
             job = SyphonJob(spark, found, settings, SteadyClock(), stop, metrics)
             try:
-                with stop_by_signal(stop.ask), _shown(job, output):
+                with stop_by_signal(stop.ask), _shown(job, output), _written_down(job, report):
                     job.run(until_empty=once)
             finally:
                 _print_result(job, output)
@@ -161,21 +180,53 @@ def _reference(given: str, keys: KeyFolder | None, connection_string: Callable[[
     return keys.keep(connection_string(given))
 
 
+@contextlib.contextmanager
+def _written_down(job: "SyphonJob", report: Path | None) -> Iterator[None]:
+    """A page about the run, however it ends."""
+    if report is None:
+        yield
+        return
+    log, show = RunLog(time.monotonic), job.on_round
+
+    def noted(reports: "Sequence[LaneReport]") -> None:
+        _note(job, log)
+        show(reports)
+
+    job.on_round = noted
+    _note(job, log)
+    try:
+        yield
+    finally:
+        _note(job, log)
+        report.write_text(log.html("Syphon", COLUMNS, _records(job)), encoding="utf-8")
+
+
+def _note(job: "SyphonJob", log: RunLog) -> None:
+    """What waits is asked for: reports count a message each time that it is left."""
+    from twinbus.pipeline.syphon.pairs import look_at_depths
+
+    found = look_at_depths(job.pairs).found
+    for number, each in enumerate(job.tallies):
+        depths = found.get(number)
+        log.note(each.name, each.moved, None if depths is None else sum(depths.values()))
+
+
 def _print_result(job: "SyphonJob", output: Output) -> None:
-    output.table(
-        COLUMNS,
-        [
-            {
-                "pair": each.name,
-                "backlog_queues": each.queue_count,
-                "moved": each.moved,
-                "left": each.left,
-                "dead_lettered": each.dead_lettered,
-                "last_error": each.last_error,
-            }
-            for each in job.tallies
-        ],
-    )
+    output.table(COLUMNS, _records(job))
+
+
+def _records(job: "SyphonJob") -> list[dict[str, object]]:
+    return [
+        {
+            "pair": each.name,
+            "backlog_queues": each.queue_count,
+            "moved": each.moved,
+            "left": each.left,
+            "dead_lettered": each.dead_lettered,
+            "last_error": each.last_error,
+        }
+        for each in job.tallies
+    ]
 
 
 @contextlib.contextmanager
@@ -184,9 +235,16 @@ def _shown(job: "SyphonJob", output: Output) -> Iterator[None]:
     if output.as_json or not output.console.is_terminal:
         yield
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, TextColumn("{task.fields[said]}"), console=output.console) as progress:
-        bars = [progress.add_task(pair.name, total=None, said="") for pair in job.pairs]
+        bars = [progress.add_task(pair.name, total=None, said="", rate="") for pair in job.pairs]
         over = threading.Event()
         looking = threading.Thread(target=_look, args=(job, progress, bars, over), daemon=True)
         job.on_round = lambda reports: _show_round(job, progress, bars, reports)
@@ -207,7 +265,9 @@ def _look(job: "SyphonJob", progress: Progress, bars: Sequence[TaskID], over: th
         for pair, depths in look_at_depths(job.pairs).found.items():
             waiting = sum(depths.values())
             most[pair] = max(most[pair], waiting)
-            progress.update(bars[pair], total=most[pair], completed=most[pair] - waiting)
+            done, elapsed_s = most[pair] - waiting, progress.tasks[bars[pair]].elapsed or 0.0
+            rate = f"{done / elapsed_s:,.0f}/s" if elapsed_s else ""
+            progress.update(bars[pair], total=most[pair], completed=done, rate=rate)
         over.wait(LOOK_EVERY_S)
 
 
