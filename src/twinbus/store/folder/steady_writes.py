@@ -13,7 +13,7 @@ from pathlib import Path
 
 from twinbus.store.folder.journal import sync_data
 
-PAUSE_S = 0.005
+PAUSE_S = 0.01
 
 
 class SteadyWrites:
