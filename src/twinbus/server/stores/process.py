@@ -261,22 +261,22 @@ class SocketLine(asyncio.BufferedProtocol):
             size = sum([len(piece) if isinstance(piece, bytes) else 8 * len(piece) for piece in pieces])
             _check_size(size)
             place = self._room.lay_down(pieces, size) if self._room is not None and size >= LAID_SIZE_MIN else None
-            self._is_laid.append(place is not None)
-            if place is not None:
-                self._send(LAID_COMMIT, LAID.pack(place, size))
-                return size
-            if changes and isinstance(changes[-1], Copied):
-                self._send_pieces(pieces, size)
-                return size
-            body = b"".join(pieces)
+            is_in_pieces = place is None and bool(changes) and isinstance(changes[-1], Copied)
+            body = b"" if is_in_pieces or place is not None else b"".join(pieces)
         except Exception as broken:
             # As if the store had failed: the broker forgets what it decided and starts from what is durable.
             log.exception("commit_not_encoded")
             self._is_laid.append(False)
             self._send(UNWRITABLE, repr(broken).encode())
             return 0
-        self._send(COMMIT, body)
-        return len(body)
+        self._is_laid.append(place is not None)
+        if place is not None:
+            self._send(LAID_COMMIT, LAID.pack(place, size))
+        elif is_in_pieces:
+            self._send_pieces(pieces, size)
+        else:
+            self._send(COMMIT, body)
+        return size
 
     def _send_pieces(self, pieces: list[Piece], size: int) -> None:
         """A commit of the same contents for many fragments: they are not joined, because that would take a copy of each."""

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 from twinbus.store.journal_record import Piece
 
-HALF_BYTES = 8 << 20
+HALF_BYTES = 4 << 20
 LAID_SIZE_MIN = 32 * 1024
 """Less is sent as quickly as its place."""
 PIECES_JOINED_MIN = 64
