@@ -215,6 +215,6 @@ async def test_a_schedule_of_failures_loses_nothing_and_gives_nothing_to_two(clu
     await schedule(cluster, seed, drawn(random.Random(-seed), ACTIONS))
 
 
+@pytest.mark.nightly
 async def test_a_restart_a_fail_over_and_a_cut_lose_nothing_and_give_nothing_to_two(cluster: Cluster) -> None:
-    """A short one, for every day."""
     await schedule(cluster, 0, ["restart", "fail over", "cut"])
