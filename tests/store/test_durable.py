@@ -20,6 +20,7 @@ from twinbus.store.folder.journal import segment_numbers, segment_path
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME, SQL, connect, prepare
 from twinbus.store.journal_record import encode_changes
+from twinbus.store.layers.overlay import FragmentOverlay
 from twinbus.store.row_ids import COUNTER_MASK
 from twinbus.store.store_limits import StoreLimits
 
@@ -493,3 +494,26 @@ def test_many_rows_of_one_time_are_found_without_passing_over_those_before(tmp_p
         assert any(f"(slot=? AND {time_column}=? AND id>?)" in step for step in plan)
         assert not any("messages" in step and "SCAN" in step for step in plan)
     connection.close()
+
+
+def test_a_page_of_altered_rows_looks_at_no_more_of_them_than_it_shows(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim of a whole entity alters every row, and is then read in pages."""
+    with closing(FolderStore(folder)) as store:
+        store.commit([FragmentCreated(HERE), Enqueued(HERE, [row(number) for number in range(1, 201)])])
+    looked_at: list[int] = []
+    lifted_after = FragmentOverlay.lifted_after
+
+    def noted(overlay: FragmentOverlay, number: int) -> Iterator[int]:
+        for found in lifted_after(overlay, number):
+            looked_at.append(found)
+            yield found
+
+    monkeypatch.setattr(FragmentOverlay, "lifted_after", noted)
+    with closing(FolderStore(folder)) as store:
+        store.commit([Altered(HERE, number, DEFERRED, 0, 0, NEVER) for number in range(1, 201)])
+        looked_at.clear()
+        found = store.scan(HERE, 50, 10, UNLIMITED, (DEFERRED,))
+        assert [each.sequence_number for each in found] == list(range(51, 61))
+        assert len(looked_at) <= 12

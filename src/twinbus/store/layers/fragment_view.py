@@ -211,8 +211,13 @@ class FragmentView:
             self._tables_after(after, count_max, states, key),
             *(self._added_after(level, after, states, key) for level in range(len(self._overlays))),
         )
-        lifted = sorted(self._lifted_after(after, states, key))
-        return heapq.merge(in_turn, lifted) if lifted else in_turn
+        # As far as they are wanted and no further: a claim of everything lifts every row.
+        lifted = [
+            self._lifted_after(level, after, states, key)
+            for level, overlay in enumerate(self._overlays)
+            if overlay.lifted and overlay.lifted[-1] > after
+        ]
+        return heapq.merge(in_turn, *lifted) if lifted else in_turn
 
     def _tables_after(
         self, after: int, count_max: int, states: Collection[MessageState], key: str | None
@@ -243,14 +248,14 @@ class FragmentView:
                 yield number, level, row
 
     def _lifted_after(
-        self, after: int, states: Collection[MessageState], key: str | None
+        self, level: int, after: int, states: Collection[MessageState], key: str | None
     ) -> Iterator[tuple[int, int, Row]]:
-        for level, overlay in enumerate(self._overlays):
-            hidden = self._hides(level)
-            for number in overlay.lifted_after(after):
-                row = overlay.rows[number]
-                if row[STATE] in states and _is_of(row, key) and not hidden(number):
-                    yield number, level, row
+        overlay = self._overlays[level]
+        hidden = self._hides(level)
+        for number in overlay.lifted_after(after):
+            row = overlay.rows[number]
+            if row[STATE] in states and _is_of(row, key) and not hidden(number):
+                yield number, level, row
 
     def _first(
         self,
