@@ -61,7 +61,7 @@ def test_a_form_that_does_not_arrive_is_given_up(monkeypatch: pytest.MonkeyPatch
 
 
 def test_connections_that_are_left_open_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "CONNECTIONS_MAX", 10)
+    monkeypatch.setattr(serving, "IDLE_MAX", 10)
     with RunningPortal([]) as portal:
         left_open = [connected(portal, b"") for _ in range(30)]
         assert portal.client().get("/").status_code == 200

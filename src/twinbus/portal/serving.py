@@ -18,8 +18,8 @@ from twinbus.portal.settings import PortalSettings
 
 SHUTDOWN_GRACE_S = 1
 KEEP_ALIVE_S = 60
-CONNECTIONS_MAX = 500
-"""Beyond that the one that has waited longest is closed, of those that are not being answered: an open page is."""
+IDLE_MAX = 500
+"""Connections that are not being answered, as an open page is. Beyond that the one that has waited longest is closed."""
 
 
 class _Server(uvicorn.Server):
@@ -31,26 +31,21 @@ class _Server(uvicorn.Server):
 
 
 class _Visitors:
-    """The connections of a portal."""
+    """The connections of a portal that are not being answered."""
 
     def __init__(self) -> None:
-        self._idle: dict[BoundedHttpProtocol, None] = {}  # since when, in this order
-        self._busy: set[BoundedHttpProtocol] = set()
+        self._idle: dict[BoundedHttpProtocol, None] = {}  # those that have waited longest come first
 
     def http_idle(self, connection: BoundedHttpProtocol) -> None:
-        self._busy.discard(connection)
         self._idle.pop(connection, None)
         self._idle[connection] = None
-        if len(self._idle) + len(self._busy) > CONNECTIONS_MAX:
+        if len(self._idle) > IDLE_MAX:
             next(iter(self._idle)).cut()
 
     def http_busy(self, connection: BoundedHttpProtocol) -> None:
         self._idle.pop(connection, None)
-        self._busy.add(connection)
 
-    def http_gone(self, connection: BoundedHttpProtocol) -> None:
-        self._idle.pop(connection, None)
-        self._busy.discard(connection)
+    http_gone = http_busy
 
 
 def serve(
