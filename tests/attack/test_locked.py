@@ -1,18 +1,21 @@
 """A receiver that takes a million messages and settles none of them: what the namespace holds for it in memory."""
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.attack.served_namespace import ServedNamespace, served
 from tests.measured import Measured
+from twinbus.broker.held_contents import HELD_BYTES_MAX
+from twinbus.client.administration import administration_client
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 
 COUNT, TOGETHER, BODY = 1_000_000, 10_000, b"x" * 700
-BYTES_EACH_MAX = 600
-"""Of memory, which is less than a content: the lock and the row without it."""
+BYTES_MAX = HELD_BYTES_MAX + (32 << 20) + 400 * COUNT
+"""The contents that may stay, what is on its way, and for each of the others its lock and its row without content."""
 WAIT_S = 300.0
 
 
@@ -40,12 +43,12 @@ async def take_all(where: ServedNamespace) -> int:
 @pytest.mark.nightly
 @pytest.mark.timeout(1_200)
 def test_a_million_locked_messages_take_no_memory_for_their_contents(tmp_path: Path, measured: Measured) -> None:
-    with served(tmp_path, "--stores", "1", "--queue", "q") as namespace:
+    with served(tmp_path, "--stores", "1") as namespace:
+        administration = administration_client(namespace.connection_string, namespace.endpoint)
+        # As long as a lock may be: a machine that is busy with other things must not see them end.
+        administration.create_queue("q", lock_duration=timedelta(minutes=5))
         asyncio.run(fill(namespace.connection_string))
         before = memory_bytes(namespace.process_id)
         taken = asyncio.run(take_all(namespace)) - before
-        # They are free again with the connection, and have their contents.
-        again = asyncio.run(take_all(namespace)) - before
-    figures = {"bytes for each": taken // COUNT, "bytes for each the second time": again // COUNT}
-    measured(f"{COUNT} locked messages of {len(BODY)} bytes", figures)
-    assert taken < COUNT * BYTES_EACH_MAX
+    measured(f"{COUNT} locked messages of {len(BODY)} bytes", {"bytes of memory for each": taken // COUNT})
+    assert taken < BYTES_MAX
