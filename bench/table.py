@@ -11,7 +11,8 @@ them). So there is a ratio to the best of all peers, and one to the best of thos
 
 --postgres: the same queues of a second namespace too, whose stores are in PostgreSQL (bench.postgres).
 
-Beside them, at the pace of the latency row, plain writes are synced with nothing else running: what the disk alone takes.
+Beside them, before and after, plain writes are synced at the pace of the latency row with nothing else running: what the disk
+alone takes.
 """
 
 import argparse
@@ -112,8 +113,8 @@ def own_namespace(prefix: str = "", *extra: str) -> Iterator[list[str]]:
             server.wait(timeout=60)
 
 
-def synced_writes(seconds: float, folder: Path) -> float:
-    """The p99 in milliseconds of small appends at the pace of the latency row, each synced, from when it was due."""
+def synced_writes(seconds: float, folder: Path) -> list[float]:
+    """The seconds that small appends took at the pace of the latency row, each synced, from when it was due."""
     took: list[float] = []
     with (folder / "plain").open("wb", buffering=0) as file:
         start = time.perf_counter()
@@ -123,7 +124,7 @@ def synced_writes(seconds: float, folder: Path) -> float:
             file.write(bytes(WRITE_BYTES))
             os.fdatasync(file.fileno())
             took.append(time.perf_counter() - due)
-    return statistics.quantiles(took, n=100)[98] * 1e3
+    return took
 
 
 def run_kit(kit: Path, folder: Path, peers: Sequence[str], ours: Sequence[str], options: argparse.Namespace) -> Results:
@@ -222,7 +223,7 @@ def main() -> None:
         print(f"left out: {reason}", file=sys.stderr)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        disk_ms = synced_writes(options.seconds, folder)
+        disk = synced_writes(options.seconds, folder)
         specs, names = stack.enter_context(own_namespace()), list(OURS)
         if options.postgres:
             from bench.postgres import postgres  # needs the extra, and the tests
@@ -231,7 +232,8 @@ def main() -> None:
             specs += stack.enter_context(own_namespace(ON_POSTGRES, "--store", dsn))
             names += [ON_POSTGRES + name for name in OURS]
         results = run_kit(options.kit.resolve(), folder, peers, specs, options)
-    text = table(results, peers, names, disk_ms)
+        disk += synced_writes(options.seconds, folder)
+    text = table(results, peers, names, statistics.quantiles(disk, n=100)[98] * 1e3)
     print(text)
     if options.out is not None:
         options.out.write_text(text)

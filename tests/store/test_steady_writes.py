@@ -39,7 +39,7 @@ def test_files_are_synced_again_and_again_until_everything_is_written(
     for file in files:
         file.write_bytes(b"x")
     syncs, steady = Syncs(monkeypatch), SteadyWrites(files)
-    with steady.during():
+    with steady.during(lambda: True):
         assert syncs.has_seen_two.wait(WAIT_S)
     assert set(syncs.seen) == {file.stat().st_ino for file in files}
     assert not any(thread.name == "twinbus-steady-writes" for thread in threading.enumerate())
@@ -56,7 +56,7 @@ def test_a_disk_that_fails_meanwhile_is_left_to_whoever_writes(tmp_path: Path, m
 
     monkeypatch.setattr(os, "fdatasync", fail)
     steady = SteadyWrites([file])
-    with steady.during():
+    with steady.during(lambda: True):
         assert has_failed.wait(WAIT_S)
     steady.close()
 

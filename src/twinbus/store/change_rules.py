@@ -24,7 +24,7 @@ from twinbus.store.changes import (
     FragmentDeleted,
     FragmentKey,
     SessionStateSet,
-    fragment_parts,
+    fragment_index,
 )
 from twinbus.store.layers.located_changes import LocatedChange, RowsAdded
 
@@ -73,13 +73,13 @@ def _after(fragment: FragmentKey, last: int | None, numbers: Sequence[int]) -> i
         raise _missing(fragment)
     if not numbers:
         return last
-    first = (fragment_parts(fragment).index << SEQUENCE_BITS) + 1
+    first = (fragment_index(fragment) << SEQUENCE_BITS) + 1
     if numbers[0] < max(first, last + 1) or numbers[-1] >= first + (1 << COUNTER_BITS) - 1:
         raise ChangeRefused(
             f"numbers {numbers[0]} to {numbers[-1]} cannot follow {last} in fragment {fragment}, "
             f"whose numbers start at {first}. Count on from the store's summary of the fragment."
         )
-    if not all(map(lt, numbers, islice(numbers, 1, None))):
+    if len(numbers) > 1 and not all(map(lt, numbers, islice(numbers, 1, None))):
         raise ChangeRefused(
             f"the new numbers of fragment {fragment} are not in ascending order. Order the messages by number."
         )

@@ -38,7 +38,11 @@ class FragmentParts:
 
 
 def fragment_parts(key: FragmentKey) -> FragmentParts:
-    return FragmentParts(key >> 8, key >> 2 & FRAGMENT_INDEX_MAX, SubQueue(key & 3))
+    return FragmentParts(key >> 8, fragment_index(key), SubQueue(key & 3))
+
+
+def fragment_index(key: FragmentKey) -> int:
+    return key >> 2 & FRAGMENT_INDEX_MAX
 
 
 @dataclass(slots=True)

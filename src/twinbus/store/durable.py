@@ -2,7 +2,7 @@
 
     commit -> journal segment (one write, one sync) -> return -> top layer of the overlay
     segment full -> sealed, a new one begins; when that one is half full, a checkpoint writes what is left of the sealed layer
-    to the tables, in its own thread, and then segment and layer are dropped
+    to the tables, in its own thread and giving way to commits (`layers/pace`), and then segment and layer are dropped
 
 So a commit costs one sync however much it changes, messages that are removed while they are in the journal never
 reach the tables, and memory holds only the facts of rows since the last checkpoints, not their contents. Opening a store
@@ -24,6 +24,7 @@ from twinbus.store.layers.checkpoint_thread import CheckpointThread, StartTask, 
 from twinbus.store.layers.fragment_view import FragmentView, HiddenFront, RowsBelow, sum_fragments
 from twinbus.store.layers.located_changes import LocatedChange, RowAltered
 from twinbus.store.layers.overlay import Layer
+from twinbus.store.layers.pace import CommitTraffic
 from twinbus.store.layers.recovery import recover_layers
 from twinbus.store.layers.session_lists import SessionLists
 from twinbus.store.medium import Body, Medium, Tables
@@ -32,6 +33,8 @@ from twinbus.store.store_limits import StoreLimits
 
 CHECKPOINT_AT = 0.5
 """How full the top segment is when a checkpoint of the sealed one starts."""
+HURRY_AT = 0.75
+"""And when it gives way to commits no longer."""
 
 
 JOINED_SIZE_MAX = 16 * 1024
@@ -61,11 +64,13 @@ class DurableStore:
         self._layers: list[Layer] = []  # bottom first; the last one takes commits
         self._last_numbers: LastNumbers = {}
         self._late: _Late | None = None
+        self._is_overfull = False  # the next commit has to wait for the checkpoint
         self._fronts: dict[tuple[str, FragmentKey], HiddenFront] = {}
         self._session_lists = SessionLists()
         self._opened_tables: Tables | None = None
         self._checkpoints: CheckpointThread | None = None
         self._start_task = start_task
+        self._traffic = self._limits.traffic or CommitTraffic()
         try:
             with self._failing():
                 self._open()
@@ -84,7 +89,7 @@ class DurableStore:
             self._layers.append(layer)
             self._apply(changes)
             self._remember({key: overlay.last_number for key, overlay in layer.fragments.items()})
-        self._checkpoints = CheckpointThread(tables, self._start_task)
+        self._checkpoints = CheckpointThread(tables, self._start_task, self._traffic)
         self._medium.keep()
         if len(self._layers) > 1:
             self._start_checkpoint()
@@ -96,6 +101,13 @@ class DurableStore:
 
     def commit_records(self, bodies: Sequence[Body]) -> None:
         """Like `commit`, for changes that are already encoded. Nobody looks at the bodies any more once it returns."""
+        self._traffic.began(id(self))
+        try:
+            self._commit_records(bodies)
+        finally:
+            self._traffic.ended(id(self))
+
+    def _commit_records(self, bodies: Sequence[Body]) -> None:
         with self._failing():
             size = sum([len(body) for body in bodies])
             if not size:
@@ -103,7 +115,9 @@ class DurableStore:
             if len(bodies) > 1 and (size < JOINED_SIZE_MAX * len(bodies) or len(bodies) > PIECES_MAX):
                 bodies = [b"".join(bodies)]
             self._catch_up()
-            self._make_room()
+            if self._is_overfull:
+                self._finish_checkpoint()
+                self._make_room()
             segment = self._layers[-1].segment
             changes: list[LocatedChange] = []
             place = segment.body_place
@@ -251,6 +265,7 @@ class DurableStore:
             self._apply(late.changes)
             self._remember(late.last_numbers)
             self._record_use()
+            self._make_room()
 
     def _apply(self, changes: Sequence[LocatedChange]) -> None:
         """Apply changes to the top layer. Raises only if the tables cannot be read."""
@@ -271,7 +286,8 @@ class DurableStore:
                     self._fronts.pop((kind, fragment), None)
 
     def _make_room(self) -> None:
-        """Seal the top segment once it is full, if the sealed one below it has reached the tables; wait for that if it must be.
+        """After a commit, so that none waits for it: seal the top segment once it is full, if the sealed one below it has
+        reached the tables.
 
         A checkpoint waits until the top is half full again: most of what is sealed may have been received by then.
         """
@@ -279,14 +295,13 @@ class DurableStore:
         self._drop_checkpointed()
         if len(self._layers) > 1 and not checkpoints.is_running and self._is_full(CHECKPOINT_AT):
             self._start_checkpoint()
-        if self._is_full(1):
-            if checkpoints.is_running and self._is_full(self._limits.backlog_factor):
-                self._finish_checkpoint()
-            if checkpoints.is_running:
+        if checkpoints.is_running:
+            if self._is_full(HURRY_AT):
                 checkpoints.hurry()
-            else:
-                self._drop_checkpointed()
-                self._seal()
+        elif self._is_full(1):
+            self._drop_checkpointed()
+            self._seal()
+        self._is_overfull = checkpoints.is_running and self._is_full(self._limits.backlog_factor)
 
     def _is_full(self, factor: float) -> bool:
         top, limits = self._layers[-1], self._limits

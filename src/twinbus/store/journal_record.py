@@ -45,6 +45,7 @@ VERSION = 1
 """Of the records: a medium keeps it beside them and refuses a newer one."""
 ENQUEUED_COLUMNS = 8
 ALTERED_COLUMNS = 6
+ONE_ROW = Struct("<8q")
 NO_FRAGMENT = 0
 VIEW_SIZE_MIN = 8 * 1024
 """Contents of this size on average are cut out of a view; smaller ones are cut faster out of a copy of all of them."""
@@ -68,6 +69,9 @@ class Kind(IntEnum):
     DUPLICATES_SEEN = 8
     DUPLICATES_FORGOTTEN = 9
     ACTIVATED_TOGETHER = 10
+
+
+ENQUEUED, REMOVED = int(Kind.ENQUEUED), int(Kind.REMOVED)
 
 
 class _Record(NamedTuple):
@@ -106,11 +110,21 @@ def decode_changes(body: bytes | memoryview, place: int) -> Iterator[LocatedChan
     while position < len(body):
         kind, fragment, integer_count, text_size, tail_size = FRAME.unpack_from(body, position)
         position += FRAME.size
+        if kind == ENQUEUED and integer_count == ENQUEUED_COLUMNS and not text_size:
+            # A message that comes alone: somebody waits for it, and for nothing else.
+            number, state, due, expiry, count, enqueued, origin, size = ONE_ROW.unpack_from(body, position)
+            position += ONE_ROW.size
+            row: Row = (state, due, expiry, count, enqueued, origin, size, None, place + position)
+            yield RowsAdded(fragment, [number], [row])
+            position += tail_size
+            continue
         integers = _unpacked(bytes(body[position : position + 8 * integer_count]))
         position += 8 * integer_count
         text = bytes(body[position : position + text_size])
         position += text_size
-        if kind == Kind.ENQUEUED:
+        if kind == REMOVED:
+            yield Removed(fragment, integers)
+        elif kind == ENQUEUED:
             sessions = json.loads(text) if text else [None] * (integer_count // ENQUEUED_COLUMNS)
             yield _rows_added(fragment, integers, sessions, place + position)
         elif kind == Kind.ALTERED:
@@ -276,8 +290,6 @@ def _change(kind: Kind, fragment: FragmentKey, integers: list[int], text: bytes,
             return FragmentCreated(fragment)
         case Kind.FRAGMENT_DELETED:
             return FragmentDeleted(fragment)
-        case Kind.REMOVED:
-            return Removed(fragment, integers)
         case Kind.ACTIVATED:
             return Activated(fragment, *integers)
         case Kind.SESSION_STATE_SET:

@@ -8,7 +8,7 @@ Overlay, recovery and checkpoints are the store's own and the same for all media
 `write_checkpoint` return, and to show the tables and the number of the newest segment in them as of one moment.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
@@ -21,6 +21,7 @@ from twinbus.store.damage import CheckedPage, Damage, RowsDamaged
 if TYPE_CHECKING:
     from twinbus.store.layers.located_changes import Row
     from twinbus.store.layers.overlay import Layer
+    from twinbus.store.layers.pace import Pace
 
 
 Body: TypeAlias = bytes | memoryview
@@ -131,14 +132,14 @@ class Tables(Protocol):
         """For one fragment, or without one for what concerns all of them."""
         ...
 
-    def write_checkpoint(self, layer: "Layer") -> None:
+    def write_checkpoint(self, layer: "Layer", pace: "Pace") -> None:
         """Afterwards, the tables hold the layer and the number of its segment. If this raises, they are unchanged.
 
         Called by the checkpoint's thread, beside everything else.
         """
         ...
 
-    def tidy(self, is_hurried: Callable[[], bool]) -> None:
+    def tidy(self, pace: "Pace") -> None:
         """Give back the space of deleted rows, as far as there is time. Called by the checkpoint's thread."""
         ...
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from twinbus.store.layers.pace import CommitTraffic
+
 # An entry takes about 350 bytes of memory, and there may be half as many again while checkpoints are behind.
 ENTRIES_TOGETHER_MAX = 220_000
 BYTES_TOGETHER_MAX = 1 << 30
@@ -43,6 +45,7 @@ class StoreLimits:
     segment_bytes_max: int = 64 << 20
     segment_entries_max: int = 60_000
     budget: JournalBudget | None = None
+    traffic: CommitTraffic | None = None  # of all stores of the process
     backlog_factor: int = 2  # a segment may grow to this many times its limits while the one before is checkpointed
     cache_bytes: int = 4 << 20  # of each of the two connections to the tables
 
@@ -54,5 +57,6 @@ class StoreLimits:
             segment_bytes_max=max(8 << 20, (64 << 20) // store_count),
             segment_entries_max=max(6_000, 60_000 // store_count),
             budget=JournalBudget(ENTRIES_TOGETHER_MAX, BYTES_TOGETHER_MAX),
+            traffic=CommitTraffic(),
             cache_bytes=max(1 << 20, (4 << 20) // store_count),
         )

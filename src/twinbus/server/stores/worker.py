@@ -37,6 +37,8 @@ PRESSED_S = 0.01
 """How long a store that falls behind waits for requests before it looks whether it still does."""
 IDLE_S = 20.0
 """How long nothing is asked of a store before it tidies up."""
+IDLE_STEP_S = 0.5
+"""How much later the next store does: most of them fall silent together."""
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +99,8 @@ class StoreWorker(Generic[Store, Part]):
         self._is_loss_told = True
         self._is_stopping = False
         self._reopen_at = 0.0
-        self._idle_s: float | None = IDLE_S  # until the store may rest; None once it did
+        self._rest_after_s = IDLE_S + index * IDLE_STEP_S
+        self._idle_s: float | None = self._rest_after_s  # until the store may rest; None once it did
         self._is_pressed = False
         self._delay_s = 0.0
         self._acks_to_lose = 0
@@ -110,7 +113,7 @@ class StoreWorker(Generic[Store, Part]):
             requests, self._ahead = self._ahead, []
             requests = requests or self._receive(self._wait_to_open() if self._store is None else self._wait_s)
             if requests or self._store is None or self._is_pressed:
-                self._idle_s = IDLE_S
+                self._idle_s = self._rest_after_s
             else:
                 self._idle_s = None
                 self._try(self._store, self._store.rest)

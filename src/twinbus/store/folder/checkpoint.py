@@ -10,7 +10,7 @@ checksum that matches it.
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cache
 from itertools import accumulate, chain, islice
@@ -25,13 +25,14 @@ from twinbus.store.folder.journal import SegmentFile
 from twinbus.store.folder.tables import SQL, stored_text, write_journal_row
 from twinbus.store.layers.located_changes import PLACE, SESSION_ID, SIZE, STATE, Row
 from twinbus.store.layers.overlay import FragmentOverlay, Layer
+from twinbus.store.layers.pace import Pace
 from twinbus.store.row_ids import COUNTER_MASK, row_id
 
 ROWS_PER_STATEMENT = 100
 ROWS_PER_RANGE = 1_000
 RUN_MIN = 8
 BYTES_PER_STATEMENT = 1 << 20
-LARGE_BYTES = 4 << 20
+LARGE_BYTES = 1 << 20
 NO_SLOT = 0
 PAGES_PER_STEP = 128
 FREE_PAGES_KEPT = 256
@@ -40,15 +41,16 @@ FREE_PART_KEPT = 4  # a file of which less than one part in four is free stays a
 Item = TypeVar("Item")
 
 
-def write_checkpoint(connection: sqlite3.Connection, layer: Layer) -> None:
+def write_checkpoint(connection: sqlite3.Connection, layer: Layer, pace: Pace) -> None:
     """Afterwards, the tables hold the layer and the number of its segment. If this raises, they are unchanged."""
     segment = layer.segment
     assert isinstance(segment, SegmentFile)
-    segment.check([row[PLACE] for overlay in layer.fragments.values() for row in overlay.rows.values() if row[SIZE]])
+    places = [row[PLACE] for overlay in layer.fragments.values() for row in overlay.rows.values() if row[SIZE]]
+    segment.check(places, pace.give_way)
     connection.execute("BEGIN IMMEDIATE")
     try:
         for fragment, overlay in layer.fragments.items():
-            _FragmentCheckpoint(connection, segment, fragment, overlay).write()
+            _FragmentCheckpoint(connection, segment, fragment, overlay, pace).write()
         write_journal_row(connection, segment.number)
         connection.execute("COMMIT")
     except BaseException:
@@ -64,13 +66,14 @@ def is_large(layer: Layer) -> bool:
     return any(size > LARGE_BYTES for size in accumulate(sizes))
 
 
-def give_back_space(connection: sqlite3.Connection, is_hurried: Callable[[], bool]) -> None:
+def give_back_space(connection: sqlite3.Connection, pace: Pace) -> None:
     """Shorten the file while a good part of it is free. Each step is a transaction of its own."""
     has_shrunk = False
-    while not is_hurried() and _has_much_space(connection):
+    while not pace.is_hurried() and _has_much_space(connection):
         # The statement goes on while its rows are fetched, and there is one for each page.
         connection.execute(f"PRAGMA incremental_vacuum({PAGES_PER_STEP})").fetchall()
         has_shrunk = True
+        pace.give_way()
     if has_shrunk:
         # The file itself gets shorter when the log is copied into it.
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -109,9 +112,15 @@ class FragmentSums:
 
 class _FragmentCheckpoint:
     def __init__(
-        self, connection: sqlite3.Connection, segment: SegmentFile, fragment: FragmentKey, overlay: FragmentOverlay
+        self,
+        connection: sqlite3.Connection,
+        segment: SegmentFile,
+        fragment: FragmentKey,
+        overlay: FragmentOverlay,
+        pace: Pace,
     ) -> None:
         self._connection = connection
+        self._pace = pace
         self._segment = segment
         self._fragment = fragment
         self._overlay = overlay
@@ -246,8 +255,10 @@ class _FragmentCheckpoint:
 
     def _put(self, name: str, row_count: int, values: Sequence[object]) -> None:
         self._connection.execute(_insert(name, row_count), values)
+        self._pace.give_way()
 
     def _run(self, name: str, *parameters: object) -> sqlite3.Cursor:
+        self._pace.give_way()
         return self._connection.execute(SQL[name], parameters)
 
 

@@ -23,7 +23,7 @@ import contextlib
 import os
 import sys
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 
@@ -37,7 +37,9 @@ FILE_MAGIC = b"TWINBUSJ"
 FILE_HEADER = Struct("<8sQQQI")
 BATCH_MAGIC = b"\xabTWB"
 BATCH_HEADER = Struct("<4sIQQQ")
-CRC_COVERS_FROM = 8
+BATCH_START, BATCH_FACTS = Struct("<4sI"), Struct("<QQQ")
+"""Its two parts: the checksum in the first one covers the second, and the body."""
+CRC_COVERS_FROM = BATCH_START.size
 ALLOCATION_MIN = 4 << 20
 ALLOCATION_MAX = 32 << 20
 SPARE_BYTES_MAX = 64 << 20
@@ -67,6 +69,7 @@ class SegmentFile:
             0  # start of the last batch that `batches` found, with its header; 0, the file header, if there is none
         )
         self._path = path
+        self._name = str(path)
         self._descriptor = descriptor
         self._salt = salt
         self._allocated = 0
@@ -126,11 +129,11 @@ class SegmentFile:
     def append(self, bodies: Sequence[Body]) -> None:
         """Returns once the batch is on the disk. If this raises, it may or may not be there."""
         size = sum([len(body) for body in bodies])
-        facts = BATCH_HEADER.pack(BATCH_MAGIC, 0, size, self.next_sequence, self._salt)
-        crc = crc32(facts[CRC_COVERS_FROM:])
+        facts = BATCH_FACTS.pack(size, self.next_sequence, self._salt)
+        crc = crc32(facts)
         for body in bodies:
             crc = crc32(body, crc)
-        header = BATCH_HEADER.pack(BATCH_MAGIC, crc, size, self.next_sequence, self._salt)
+        header = BATCH_START.pack(BATCH_MAGIC, crc) + facts
         end = self.end + len(header) + size
         if end > self._allocated:
             self._allocate(end + min(max(end, ALLOCATION_MIN), ALLOCATION_MAX))
@@ -138,7 +141,7 @@ class SegmentFile:
         sync_data(self._descriptor)
         # Checked by name and not with fstat: after an fstat, Linux records the exact time of the next write, and the sync
         # of that write has to write the time as well.
-        if not os.access(self._path, os.F_OK):
+        if not os.access(self._name, os.F_OK):
             raise StoreUnavailable(f"{self._path} was removed while in use. Restore the folder and reopen the store.")
         self.end = end
         self.next_sequence += 1
@@ -163,7 +166,7 @@ class SegmentFile:
             place, bit = wrong
             raise self._damage(f"bit {bit} of the byte at offset {place} is wrong, in the last batch")
 
-    def check(self, places: Iterable[int]) -> None:
+    def check(self, places: Iterable[int], after_each: Callable[[], None] = lambda: None) -> None:
         """Read every batch again in which contents begin at one of these places. Raises StoreDamaged if one is not what was appended, or
         was found when this was opened."""
         wanted = sorted(place for place in places if place > 0)
@@ -177,6 +180,7 @@ class SegmentFile:
                 )
             checked = bisect_left(wanted, end, checked)
             position = end
+            after_each()
 
     def _batch_size(self, position: int) -> int | None:
         """Of the batch at this position, with its header, as that says; None if there is none."""

@@ -4,7 +4,6 @@ import errno
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -17,8 +16,17 @@ from twinbus.store.folder.identity import StoreIdentity
 from twinbus.store.folder.journal import SegmentFile, make_folder, segment_numbers, segment_path
 from twinbus.store.folder.steady_writes import SteadyWrites
 from twinbus.store.folder.table_check import check_rows, check_tables, damage_in, set_aside
-from twinbus.store.folder.tables import FILE_NAME, Snapshot, TablesFile, bring_home, connect, prepare, snapshot
+from twinbus.store.folder.tables import (
+    FILE_NAME,
+    Snapshot,
+    TablesFile,
+    bring_home,
+    connect,
+    prepare,
+    snapshot,
+)
 from twinbus.store.layers.overlay import Layer
+from twinbus.store.layers.pace import Pace
 
 LOCK_NAME = "lock"
 
@@ -121,15 +129,17 @@ class FolderTables:
     def snapshot(self, fragment: FragmentKey = 0) -> AbstractContextManager[Snapshot]:
         return snapshot(self._reader, fragment)
 
-    def write_checkpoint(self, layer: Layer) -> None:
-        self._file.require()
-        with self._steady.during() if is_large(layer) else nullcontext():
-            write_checkpoint(self._writer, layer)
-        self._file.require()
+    def write_checkpoint(self, layer: Layer, pace: Pace) -> None:
+        with pace.turn():
+            self._file.require()
+            with self._steady.during(pace.is_hurried) if is_large(layer) else nullcontext():
+                write_checkpoint(self._writer, layer, pace)
+            self._file.require()
 
-    def tidy(self, is_hurried: Callable[[], bool]) -> None:
-        self._file.require()
-        give_back_space(self._writer, is_hurried)
+    def tidy(self, pace: Pace) -> None:
+        with pace.turn():
+            self._file.require()
+            give_back_space(self._writer, pace)
 
     def damage(self) -> list[Damage]:
         return damage_in(self._reader)

@@ -7,13 +7,16 @@ few megabytes at most.
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from twinbus.store.folder.journal import sync_data
 
 PAUSE_S = 0.01
+PACED_PAUSES = 5
+"""While the checkpoint gives way to commits (`layers/pace`) it writes little, and a sync without much to do keeps the disk from
+commits too: so there is one after so many pauses only."""
 
 
 class SteadyWrites:
@@ -25,11 +28,11 @@ class SteadyWrites:
         self._descriptors: list[int] = []
 
     @contextmanager
-    def during(self) -> Iterator[None]:
+    def during(self, is_hurried: Callable[[], bool]) -> Iterator[None]:
         if not self._descriptors:
             self._descriptors = [os.open(file, os.O_RDONLY | os.O_CLOEXEC) for file in self._files]
         is_over = threading.Event()
-        thread = threading.Thread(target=self._sync_until, args=(is_over,), name="twinbus-steady-writes")
+        thread = threading.Thread(target=self._sync_until, args=(is_over, is_hurried), name="twinbus-steady-writes")
         thread.start()
         try:
             yield
@@ -37,10 +40,14 @@ class SteadyWrites:
             is_over.set()
             thread.join()
 
-    def _sync_until(self, is_over: threading.Event) -> None:
+    def _sync_until(self, is_over: threading.Event, is_hurried: Callable[[], bool]) -> None:
         # SQLite's own descriptors get the error of the disk too, and its sync at the end is the one that counts.
         with suppress(OSError):
+            pauses = 0
             while not is_over.wait(PAUSE_S):
+                pauses += 1
+                if pauses % PACED_PAUSES and not is_hurried():
+                    continue
                 for descriptor in self._descriptors:
                     sync_data(descriptor)
 

@@ -16,7 +16,7 @@ from twinbus.clock import Millis
 from twinbus.errors import StoreDamaged, StoreUnavailable
 from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
-from twinbus.store.changes import FRAGMENT_INDEX_MAX, FragmentKey
+from twinbus.store.changes import FragmentKey, fragment_index
 from twinbus.store.checksums import content_sum, row_sum, values_sum
 from twinbus.store.damage import RowsDamaged
 from twinbus.store.folder.private_file import make_private
@@ -179,7 +179,7 @@ class Snapshot:
         self.has_fragment = slot is not None
         self.slot = slot or 0
         self._connection = connection
-        self._base = (fragment >> 2 & FRAGMENT_INDEX_MAX) << SEQUENCE_BITS
+        self._base = fragment_index(fragment) << SEQUENCE_BITS
 
     def of(self, fragment: FragmentKey) -> "Snapshot":
         """The same state seen from another fragment."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from twinbus.store.layers.overlay import Layer
+from twinbus.store.layers.pace import CommitTraffic, Pace
 from twinbus.store.medium import Tables
 
 
@@ -36,8 +37,9 @@ class CheckpointThread:
     their own. `_failure` is written by that thread and read only once it is not alive anymore, so nothing here needs a lock.
     """
 
-    def __init__(self, tables: Tables, start_task: StartTask) -> None:
+    def __init__(self, tables: Tables, start_task: StartTask, traffic: CommitTraffic) -> None:
         self._tables = tables
+        self._traffic = traffic
         self._start_task = start_task
         self._layers: Sequence[Layer] = ()
         self._task: Task | None = None
@@ -81,17 +83,21 @@ class CheckpointThread:
         done, self._layers, self._task = self._layers, (), None
         return done
 
+    def _pace(self) -> Pace:
+        return Pace(self._traffic, lambda: self._is_hurried)
+
     def _tidy(self) -> None:
         try:
-            self._tables.tidy(lambda: self._is_hurried)
+            self._tables.tidy(self._pace())
         except Exception as error:
             self._failure = error
 
     def _run(self, sealed: Sequence[Layer]) -> None:
         try:
+            pace = self._pace()
             for layer in sealed:
-                self._tables.write_checkpoint(layer)
-            self._tables.tidy(lambda: self._is_hurried)
+                self._tables.write_checkpoint(layer, pace)
+            self._tables.tidy(pace)
         except Exception as error:
             # Whatever it is, the layers stay where they are: `take_result` raises this in the thread that uses the store.
             self._failure = error

@@ -13,6 +13,7 @@ from twinbus.store.changes import FRAGMENT_INDEX_MAX, FragmentKey
 from twinbus.store.damage import CheckedPage, Damage, RowsDamaged
 from twinbus.store.layers.located_changes import Row
 from twinbus.store.layers.overlay import Layer
+from twinbus.store.layers.pace import Pace
 from twinbus.store.postgres.checkpoint import write_checkpoint
 from twinbus.store.postgres.connection import Connection
 from twinbus.store.postgres.statements import SQL
@@ -32,10 +33,10 @@ class PostgresTables:
     def snapshot(self, fragment: FragmentKey = 0) -> AbstractContextManager["PostgresSnapshot"]:
         return _snapshot(self._reader, fragment)
 
-    def write_checkpoint(self, layer: Layer) -> None:
+    def write_checkpoint(self, layer: Layer, pace: Pace) -> None:
         write_checkpoint(self._writer, layer, self._epoch())
 
-    def tidy(self, is_hurried: Callable[[], bool]) -> None:
+    def tidy(self, pace: Pace) -> None:
         """The server's own vacuum does it."""
 
     def damage(self) -> list[Damage]:
