@@ -5,5 +5,5 @@ overlay, time_index         what they add up to, by segment; by time
 fragment_view               one fragment, read through all layers and the tables
 session_lists               lists of message sessions, kept from page to page
 recovery                    the layers again, from the journal, when a store is opened
-checkpoint_thread           a sealed layer, written to the tables beside the commits
+checkpoint_thread, pace     a sealed layer, written to the tables beside the commits; how it gives way to them
 """
