@@ -1,7 +1,7 @@
 """CRC-32 as zlib computes it, of journals and tables: with the instructions that processors have for it where ISA-L is installed.
 
-It is computed over every byte that a store writes. For a message of 64 KB zlib takes as long as four copies of it, ISA-L less than
-one. The values are the same, so a store can be opened with and without.
+It is computed over every byte that a store writes, so it counts for large messages. The values are the same, so a store can be
+opened with and without.
 """
 
 import zlib
