@@ -1,11 +1,13 @@
 """Lines to other machines: TLS on which both ends have shown who they are, or no line at all."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
+import uvloop
 
 from twinbus.clock import SystemClock
 from twinbus.cluster.line import Line, Topics
@@ -146,6 +148,26 @@ async def test_only_so_many_may_have_shown_nothing_at_a_time(
         for _, each in [*silent, (reader, writer)]:
             each.close()
         await until(lambda: not node.mesh._greeted)
+
+
+def test_whoever_speaks_before_it_is_accepted_is_heard(authority: Authority) -> None:
+    """On the loop that serves: it reads from a connection at once, and a busy node accepts late."""
+
+    async def answer_to_early_bird() -> bytes:
+        node = End(authority, 1)
+        async with running(node):
+            out = ssl.MemoryBIO()
+            bird = line_contexts(authority, 2, CLOCK.now()).dialling.wrap_bio(
+                ssl.MemoryBIO(), out, server_hostname=host_of(1)
+            )
+            with suppress(ssl.SSLWantReadError):
+                bird.do_handshake()
+            with socket.create_connection(node.address) as connection:
+                connection.sendall(out.read())
+                connection.setblocking(False)
+                return await asyncio.get_running_loop().sock_recv(connection, 1024)
+
+    assert uvloop.run(answer_to_early_bird()) != b""
 
 
 async def test_a_node_speaks_its_own_number_only(authority: Authority) -> None:

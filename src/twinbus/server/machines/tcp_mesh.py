@@ -8,9 +8,10 @@ what is unanswered are those of a `Line`.
 
 import asyncio
 import logging
+import os
+import socket
 import ssl
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import NamedTuple, cast
 
 from twinbus.clock import Clock, Millis
@@ -88,7 +89,7 @@ class TcpMesh:
         """Returns the address with the port that was chosen, if that was left open. Raises ArgumentError."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(lambda: _Arrival(self), address.host, address.port)
+            self._server = await loop.create_server(lambda: _Knock(self), address.host, address.port)
         except OSError as fault:
             raise ArgumentError(
                 f"Other nodes cannot be listened for at {address}: {fault.strerror or fault}. Choose another --listen-nodes."
@@ -163,36 +164,37 @@ class TcpMesh:
 
     # Those who dial
 
-    def greet(self, arrival: "_Arrival", transport: asyncio.Transport) -> None:
+    def greet(self, connection: socket.socket) -> None:
         """Somebody has connected, and has to show who it is. Strangers can connect too: not many at a time."""
         if self._is_closed or len(self._greeted) >= HANDSHAKES_MAX:
             self.refusals.note(TOO_MANY_HANDSHAKES)
-            transport.abort()
+            connection.close()
             return
-        task = asyncio.get_running_loop().create_task(self._greet(arrival, transport))
+        task = asyncio.get_running_loop().create_task(self._greet(connection))
         self._greeted.add(task)
         task.add_done_callback(self._greeted.discard)
 
-    async def _greet(self, arrival: "_Arrival", transport: asyncio.Transport) -> None:
-        loop, secured = asyncio.get_running_loop(), None
-        with suppress(OSError, TimeoutError):
-            secured = await loop.start_tls(
-                transport,
-                arrival,
-                self._contexts.listening,
-                server_side=True,
+    async def _greet(self, connection: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: _Arrival(self),
+                connection,
+                ssl=self._contexts.listening,
                 ssl_handshake_timeout=DIAL_TIMEOUT_S,
             )
-        number = None if secured is None else number_in(secured.get_extra_info("peercert"))
-        shell = None if number is None else self._arrived(number)
-        if secured is None or shell is None:
+        except OSError:
             self.refusals.note(STRANGERS)
-            (secured or transport).abort()
+
+    def welcome(self, transport: asyncio.Transport) -> None:
+        """Its TLS is done."""
+        number = number_in(transport.get_extra_info("peercert"))
+        shell = None if number is None else self._arrived(number)
+        if shell is None:
+            self.refusals.note(STRANGERS)
+            transport.abort()
             return
-        secured.set_protocol(shell)
-        shell.connection_made(secured)
-        if arrival.heard:
-            shell.data_received(bytes(arrival.heard))
+        transport.set_protocol(shell)
+        shell.connection_made(transport)
 
     def _arrived(self, number: int) -> LineSocket | None:
         """None: whoever it is, there is no line to it."""
@@ -223,16 +225,26 @@ class TcpMesh:
             asyncio.get_running_loop().call_later(AGAIN_S, self._dial_missing)
 
 
-class _Arrival(asyncio.Protocol):
-    """A connection, until it is known whose it is."""
+class _Knock(asyncio.Protocol):
+    """A connection that was just accepted. Its socket is taken out of its transport, which would read the beginning of TLS before
+    anybody could ask for TLS on it."""
 
     def __init__(self, mesh: TcpMesh) -> None:
         self._mesh = mesh
-        self.heard = bytearray()  # between the end of TLS and the moment at which that is looked at
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the interface without the base class.
-        self._mesh.greet(self, cast(asyncio.Transport, transport))
+        accepted = cast(asyncio.Transport, transport)
+        connection = socket.socket(fileno=os.dup(accepted.get_extra_info("socket").fileno()))
+        accepted.abort()
+        self._mesh.greet(connection)
 
-    def data_received(self, data: bytes) -> None:
-        self.heard += data
+
+class _Arrival(asyncio.Protocol):
+    """A connection whose TLS is done, until it is known whose it is."""
+
+    def __init__(self, mesh: TcpMesh) -> None:
+        self._mesh = mesh
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._mesh.welcome(cast(asyncio.Transport, transport))
