@@ -58,6 +58,7 @@ class FragmentOverlay:
         "hides_below",
         "last_number",
         "lifted",
+        "made_of",
         "removed",
         "rows",
         "scheduled",
@@ -72,6 +73,7 @@ class FragmentOverlay:
         self.added: list[int] = []  # ascending; includes numbers that were removed since
         self.lifted: list[int] = []  # numbers of rows below that were altered here, sorted
         self.removed: set[int] = set()  # numbers that may exist below and are hidden: gone or lifted
+        self.made_of: dict[int, int] = {}  # rows that were activated here, and the numbers below that they had before
         self.session_numbers: dict[str, list[int]] = {}  # `added` by the key of the session
         self.scheduled: TimeIndex[int] = TimeIndex()
         self.expiring: TimeIndex[int] = TimeIndex()
@@ -124,6 +126,9 @@ class FragmentOverlay:
         if row is None:
             return
         self.remove([change.scheduled_number])
+        origin = self.made_of.pop(change.scheduled_number, change.scheduled_number)
+        if origin in self.removed:
+            self.made_of[change.sequence_number] = origin
         active: Row = (ACTIVE, 0, change.expires_at, row[3], change.enqueued_at, *row[5:])
         self.rows[change.sequence_number] = active
         self.added.append(change.sequence_number)
@@ -145,9 +150,14 @@ class FragmentOverlay:
                 self.duplicates[key] = None
 
     def gone(self) -> set[int]:
-        """Numbers below that nothing of this layer refers to any more."""
+        """Numbers below that have no row any more."""
+        return self.removed - self.rows.keys()
+
+    def needed(self) -> set[int]:
+        """Numbers below without which rows of this layer would not be found again: those whose content they have, and those that
+        they were made of, since the journal says how, and not what became of it."""
         sources = {-row[PLACE] for row in self.rows.values() if row[PLACE] < 0}
-        return self.removed - self.rows.keys() - sources
+        return sources.union(origin for number, origin in self.made_of.items() if number in self.rows)
 
     def without(self, gone: Collection[int]) -> "FragmentOverlay":
         """As if these had been removed here. For a checkpoint: what finds rows by times and sessions is the same as before."""
@@ -219,6 +229,7 @@ class Layer:
         for fragment, overlay in self.fragments.items():
             overlays = [layer.fragments[fragment] for layer in above if fragment in layer.fragments]
             gone = set[int]().union(*[each.gone() for each in overlays])
+            gone.difference_update(*[each.needed() for each in overlays])
             thin.fragments[fragment] = overlay.without(gone) if gone else overlay
         return thin
 
