@@ -517,3 +517,24 @@ def test_a_page_of_altered_rows_looks_at_no_more_of_them_than_it_shows(
         found = store.scan(HERE, 50, 10, UNLIMITED, (DEFERRED,))
         assert [each.sequence_number for each in found] == list(range(51, 61))
         assert len(looked_at) <= 12
+
+
+def test_a_row_that_was_altered_and_activated_since_the_last_checkpoint_is_there_after_a_crash(tmp_path: Path) -> None:
+    """The row that it was made of has to reach the tables: the journal says how it was made."""
+    tasks = HeldTasks()
+    store = FolderStore(tmp_path / "store", StoreLimits(segment_entries_max=4), tasks)
+    holding(store)
+    store.commit([Enqueued(HERE, [row(number, b"old", state=SCHEDULED, due_at=1) for number in (1, 2, 3)])])
+    store.commit([Altered(HERE, 1, SCHEDULED, 1, 2, NEVER, b"new")])
+    store.commit([Activated(HERE, 1, 4, 3, NEVER)])
+    store.commit([Removed(HERE, [1])])
+    store.commit([Removed(HERE, [2])])
+    tasks.run()
+    shutil.copytree(tmp_path / "store", tmp_path / "found")
+    found = FolderStore(tmp_path / "found")
+    assert [(each.sequence_number, each.content) for each in found.read(HERE, [1, 2, 3, 4])] == [
+        (3, b"old"),
+        (4, b"new"),
+    ]
+    found.close()
+    store.close()
