@@ -1,5 +1,7 @@
 """Memory that the namespace and the process of its stores share: what is laid down stays whole until it is given up."""
 
+import errno
+import os
 from array import array
 from collections import deque
 
@@ -7,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.server.stores.shared_room import PIECES_JOINED_MIN, Room
+from twinbus.server.stores.shared_room import PIECES_JOINED_MIN, Room, new_rooms
 
 SIZE = 100
 
@@ -41,3 +43,19 @@ def test_pieces_follow_each_other_however_many_there_are(count: int) -> None:
     place = Room(memory).lay_down(pieces, len(data))
     assert place is not None
     assert memory[place : place + len(data)] == data
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system has no such memory")
+def test_a_system_that_gives_no_memory_to_share_is_as_one_that_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = [os.memfd_create("first")]
+
+    def refuse_the_second(_: str) -> int:
+        if len(given) > 1:
+            raise OSError(errno.EPERM, "Operation not permitted")
+        given.append(given[0])
+        return given[0]
+
+    monkeypatch.setattr(os, "memfd_create", refuse_the_second)
+    assert new_rooms(2) == []
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(given[0])

@@ -182,8 +182,8 @@ class MessageBroker:
         `expect`. `travels`: whether whoever holds a message session can go on there."""
         assert not self.is_available
         assert self.is_at_rest
-        self._has_moved_out = True
         moved = {fragment.key: fragment.move_out(travels) for fragment in self._fragments.values()}
+        self._has_moved_out = True
         return {key: locks for key, locks in moved.items() if locks.messages or locks.sessions}
 
     def expect(self, moved: Mapping[FragmentKey, MovedLocks]) -> None:

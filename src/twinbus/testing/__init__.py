@@ -8,5 +8,7 @@ sim_clock         that clock
 stepped_port      a store port that works when the test says so
 faulty_store      a messaging store with faults
 messages          messages as senders encode them
+cluster_simulation
+                  several nodes under that clock: `cluster_nodes`; `cluster_stand_ins` are what a test has in place of their entities
 auditor           an independent witness of what was promised
 """

@@ -1,12 +1,14 @@
 """The process that keeps the messaging stores of a namespace: `main` with a socket on which it is told which (`host_process`).
 
-Each store has a thread, a socket to the namespace (`line_frames`) and memory that it shares with it (`shared_room`), unless the system has none. Journals, tables and checkpoints run in this process's
-interpreter, so that the event loop of the namespace does not share its own.
+Each store has a thread, a socket to the namespace (`line_frames`) and memory that it shares with it (`shared_room`), unless the
+system has none. Journals, tables and checkpoints run in this process's interpreter, so that the event loop of the namespace does not
+share its own.
 
 The process ends when every store has been stopped; or, when the namespace is gone, with the first thread that reads the end of
 its socket or fails to write to it. Leases are given back then, so that a successor need not wait for their end. Nobody waits
-for what is under way, and what is durable is in the journals. A successor that opens a folder too early is refused by the folder's lock and tries again. Signals are ignored: Ctrl-C and
-SIGTERM reach the namespace, which still needs its stores to stop in good order, and stops this process as well.
+for what is under way, and what is durable is in the journals. A successor that opens a folder too early is refused by the folder's lock
+and tries again. Signals are ignored: Ctrl-C and SIGTERM reach the namespace, which still needs its stores to stop in good order, and
+stops this process as well.
 """
 
 import logging

@@ -14,6 +14,7 @@ query. Pages are taken from the system when they are first used, and a room that
 what a store takes in memory follows what it is asked for at a time.
 """
 
+import logging
 import mmap
 import os
 from collections import deque
@@ -26,6 +27,8 @@ LAID_SIZE_MIN = 32 * 1024
 """Less is sent as quickly as its place."""
 PIECES_JOINED_MIN = 64
 """So many pieces are joined first: each takes as long as the copy of a few kilobytes."""
+
+log = logging.getLogger(__name__)
 
 
 class Room:
@@ -69,12 +72,19 @@ class Room:
 
 
 def new_rooms(count: int) -> list[int]:
-    """Descriptors of rooms that this process may share; none on systems without such memory."""
+    """Descriptors of rooms that this process may share; none if the system has no such memory, or gives none."""
     if not hasattr(os, "memfd_create"):
         return []
-    descriptors = [os.memfd_create("twinbus-room") for _ in range(count)]
-    for descriptor in descriptors:
-        os.ftruncate(descriptor, 2 * HALF_BYTES)
+    descriptors: list[int] = []
+    try:
+        for _ in range(count):
+            descriptors.append(os.memfd_create("twinbus-room"))
+            os.ftruncate(descriptors[-1], 2 * HALF_BYTES)
+    except OSError as fault:  # forbidden in a sandbox, or no more descriptors: everything can be sent as well
+        log.warning("no_shared_memory", extra={"fields": {"reason": str(fault)}})
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return []
     return descriptors
 
 
