@@ -122,6 +122,7 @@ class Fronts:
 
     def end_moves(self, epochs: Callable[[int], int], now: Millis) -> bool:
         """Of stores that somebody serves by now, or that have taken too long: what waited is asked. Whether there are any."""
+        self.mover.forget(epochs)
         ended = self._owners.moves.ended(epochs, now)
         for store, is_served in ended.items():
             waiting = self._owners.moves.take(store)

@@ -145,6 +145,11 @@ class Mover:
                     number = self._part.give_hold(line, queue, lock)
                     line.tell(Topic.HOLD_MOVED, HOLD_MOVED.pack(arrival.former, holder.number, number))
 
+    def forget(self, epochs: Callable[[int], int]) -> None:
+        """Locks of stores that somebody owns under a later epoch: nobody will load them here."""
+        for store in [store for store, arrival in self._arrivals.items() if epochs(store) > arrival.epoch]:
+            del self._arrivals[store]
+
     def _locks_came(self, line: Line, payload: bytes, now: Millis) -> None:
         assert line.peer is not None
         self._keep(line.peer.node, payload, now)
