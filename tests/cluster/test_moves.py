@@ -89,7 +89,9 @@ def test_a_lock_from_before_is_settled_renewed_and_kept_from_others(
     other = sim.receiver(queue.main, 1)
     assert ids(other.take()) == ["e"]
     sim.advance(10, 10)
-    assert not any(node.fronts.mover._arrivals for node in sim.nodes)  # nobody keeps locks that were loaded, or never will be
+    assert not any(
+        node.fronts.mover._arrivals for node in sim.nodes
+    )  # nobody keeps locks that were loaded, or never will be
     assert sim.settle(queue.main, taken[:1]).good == {0}
     assert sim.settle(queue.main, taken[1:2], Abandon()).good == {0}
     assert sim.settle(queue.main, taken[2:3], DeadLetter("why")).good == {0}
