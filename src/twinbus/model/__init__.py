@@ -3,7 +3,9 @@
 message, message_reader        an incoming message: payload in, routing facts and the content to store out
 header, annotations, identity  the sections of which these facts are read (`decimal128`: one type that is rewritten)
 content, delivery              the stored content and its changes; the payload for a receiver
+hops                           how often a message was forwarded, beside its number
 effective_lifetime             the time to live that a delivery shows
+packed_payloads                many payloads as two values
 received_payload               that payload again, cut in front of its body, for those who send the message on
 rules                          filters and actions of subscriptions
 paths, partition_key           names of entities; which fragment a key belongs to
