@@ -25,6 +25,7 @@ EXAMPLES: list[Command[Any]] = [
     commands.Peek(1, 2, "session"),
     commands.PeekMerged({0: 3}, 2),
     commands.PeekRange(1, 2, 3),
+    commands.PeekPacked(1, 2, 3),
     commands.ReceiveDeferred([1, 2], ReceiveMode.PEEK_LOCK, "session"),
     commands.CancelScheduled([1, 2]),
     commands.Purge(1, 2),

@@ -88,6 +88,7 @@ SITUATIONS: dict[str, set[Doing]] = {
     "gateway/nodes": {ASK},
     "gateway/nodes/cbs_node.py": {CONNECT},
     "gateway/nodes/coordinator.py": {TRANSACT},
+    "gateway/transaction_room.py": {TRANSACT},
     "gateway/nodes/management_node.py": {ASK, TRANSACT},
     "gateway/nodes/transaction_homes.py": {TRANSACT},
     "gateway/requests": {ASK},

@@ -26,6 +26,10 @@ class Tally:
             self.scheduled_count = summary.scheduled_count
             self.size_bytes = summary.size_bytes
 
+    def rows_begin_at(self, number: int) -> None:
+        """Somebody has looked: no row has a lower number, and none will, since numbers rise."""
+        self.spent_number = number - 1
+
     def take_numbers(self, count: int) -> int:
         """The first of this many new sequence numbers.
 

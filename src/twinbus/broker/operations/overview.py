@@ -31,7 +31,7 @@ def _head(fragment: Fragment, last_number: int, first: Rows | FragmentUnavailabl
         return FragmentHead(fragment.index, False, 0, 0, 0, 0, 0, 0, fragment.broker.index)
     first_number = first[0].sequence_number if first else last_number + 1
     tally = fragment.tally
-    tally.spent_number = first_number - 1
+    tally.rows_begin_at(first_number)
     counts = tally.active_count, tally.deferred_count, tally.scheduled_count, tally.size_bytes
     return FragmentHead(fragment.index, True, first_number, last_number, *counts, fragment.broker.index)
 
