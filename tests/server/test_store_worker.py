@@ -79,7 +79,7 @@ class Recorder:
     def damage(self) -> list[Damage]:
         return self.set_aside
 
-    def sessions(self, _: FragmentKey) -> list[SessionSummary]:
+    def sessions_by_name(self, _: FragmentKey) -> list[SessionSummary]:
         """One for each change that was committed: what a query sees."""
         if self.breaks:
             raise ZeroDivisionError
