@@ -7,6 +7,8 @@ proves that it happened between question and answer.
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
+from typing import NamedTuple
 
 
 @dataclass(slots=True)
@@ -18,6 +20,12 @@ class Hold:
     proven_until: float  # when the last settlement that succeeded was asked for
 
 
+class Completion(NamedTuple):
+    body: str  # ends in a slash and a number, which counts what the sender sent one after the other
+    asked: float
+    answered: float
+
+
 @dataclass(slots=True)
 class History:
     invoked: set[str] = field(default_factory=set)
@@ -25,8 +33,8 @@ class History:
     received: list[tuple[float, str]] = field(default_factory=list)
     completed: dict[str, float] = field(default_factory=dict)
     """When the answer came."""
-    completed_in_order: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """By message session; bodies end in a slash and a number, which counts what the sender sent one after the other."""
+    completed_of: dict[str, list[Completion]] = field(default_factory=lambda: defaultdict(list))
+    """By message session."""
     holds: list[Hold] = field(default_factory=list)
     failed_sends: list[tuple[float, str, str]] = field(default_factory=list)
 
@@ -41,11 +49,11 @@ class History:
         again = [body for at, body in self.received if at > self.completed.get(body, at)]
         if again:
             found.append(f"delivered again after they were completed: {again[:5]}")
-        for session, bodies in self.completed_in_order.items():
+        for session, completions in self.completed_of.items():
             # One whose sender heard an error may have been stored at any later time.
-            numbers = [int(body.rpartition("/")[2]) for body in bodies if body in self.acknowledged]
-            if numbers != sorted(numbers):
-                found.append(f"session {session} was completed out of order: {numbers}")
+            of_known = [each for each in completions if each.body in self.acknowledged]
+            if early := overtaken(of_known):
+                found.append(f"session {session} was completed out of order: {early}")
         by_session: dict[str, list[Hold]] = defaultdict(list)
         for hold in self.holds:
             by_session[hold.session].append(hold)
@@ -55,3 +63,15 @@ class History:
                 if one.proven_until > other.since:
                     found.append(f"session {session} was held twice: {one} and {other}")
         return found
+
+
+def overtaken(completions: list[Completion]) -> list[Completion]:
+    """Those that were asked for only after a message had been completed that was sent later. Answers alone prove no order: one
+    that a frozen node gives when it goes on may come after that of a later message."""
+    found: list[Completion] = []
+    first_answer_of_later = inf
+    for each in sorted(completions, key=lambda each: int(each.body.rpartition("/")[2]), reverse=True):
+        if each.asked > first_answer_of_later:
+            found.append(each)
+        first_answer_of_later = min(first_answer_of_later, each.answered)
+    return found

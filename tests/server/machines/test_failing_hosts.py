@@ -18,7 +18,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
 from tests.postgres_server import is_installed
-from tests.server.machines.history import History, Hold
+from tests.server.machines.history import Completion, History, Hold
 from tests.server.machines.hosts import Cluster, why_not
 from twinbus.cli.app import run
 
@@ -127,8 +127,8 @@ class Clients:
         self.history.received.append((asked, body))
         await receiver.complete_message(message)  # type: ignore[attr-defined]
         hold.proven_until = asked
-        self.history.completed[body] = time.monotonic()
-        self.history.completed_in_order[session].append(body)
+        answered = self.history.completed[body] = time.monotonic()
+        self.history.completed_of[session].append(Completion(body, asked, answered))
 
     async def run(self, seed: int, fail: "asyncio.Task[None]") -> None:
         sessions = [f"{self._name}-{number}" for number in range(SESSIONS)]

@@ -1,12 +1,18 @@
 """The checker finds what may not be."""
 
-from tests.server.machines.history import History, Hold
+from tests.server.machines.history import Completion, History, Hold
 
 
 def test_what_may_be_is_no_violation() -> None:
     history = History({"a", "b"}, {"a"}, [(1.0, "a"), (2.0, "a")], {"a": 3.0})
     history.holds = [Hold("s", 1.0, 2.0), Hold("s", 2.5, 3.0), Hold("t", 1.0, 9.0)]
-    history.completed_in_order["s"] = ["s/1", "s/5", "s/2"]
+    history.completed_of["s"] = [Completion("s/1", 1.0, 1.5), Completion("s/5", 2.0, 2.5), Completion("s/2", 3.0, 3.5)]
+    assert history.violations() == []
+
+
+def test_an_answer_that_comes_late_proves_no_order() -> None:
+    history = History({"1/1", "1/2"}, {"1/1", "1/2"}, [(1.0, "1/1"), (2.0, "1/2")])
+    history.completed_of["s"] = [Completion("1/2", 2.0, 2.5), Completion("1/1", 1.0, 9.0)]
     assert history.violations() == []
 
 
@@ -16,5 +22,5 @@ def test_each_violation_is_found() -> None:
     assert "again" in History({"a"}, {"a"}, [(1.0, "a"), (3.0, "a")], {"a": 2.0}).violations()[0]
     history = History({"1/2", "1/1"}, {"1/2", "1/1"}, [(1.0, "1/2"), (1.0, "1/1")])
     history.holds = [Hold("s", 1.0, 4.0), Hold("s", 3.0, 5.0)]
-    history.completed_in_order["s"] = ["1/2", "1/1"]
+    history.completed_of["s"] = [Completion("1/2", 1.0, 1.5), Completion("1/1", 2.0, 2.5)]
     assert ["out of order" in each or "held twice" in each for each in history.violations()] == [True, True]
