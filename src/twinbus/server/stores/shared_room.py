@@ -10,8 +10,8 @@ One side lays down and the other reads, in order:
     free | runs that are laid down, oldest first | free | (the next one begins at 0 again if it does not fit behind the last)
 
 A run is given up by whoever laid it down, when the other side says that it has read it: a commit by its answer, rows with the next
-query. Pages are taken from the system when they are first used, and a room that is empty is used from its beginning again, so
-what a store takes in memory follows what it is asked for at a time.
+query. Pages are taken from the system when they are first used and are kept, and a room that is empty is used from its beginning
+again, so what a store takes in memory is the most that it was ever asked for at a time.
 """
 
 import logging
