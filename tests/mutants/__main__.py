@@ -1,6 +1,7 @@
 """Changes the broker at random, one change at a time, and reports which changes no quick test notices.
 
-python -m tests.mutants [--seed N] [--count N] [--minutes N] [--package NAME] [--file PATH] [--reach FILE]
+python -m tests.mutants [--seed N] [--count N] [--minutes N] [--package NAME] [--file PATH]
+    [--processes N] [--reach FILE]
 
 Seed and count decide which changes are made, so a run can be repeated; without a seed it is another one every day. Ends with 1
 if fewer than 97 % are noticed, not counting those that `equivalent.toml` lists.
@@ -12,20 +13,33 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from difflib import unified_diff
 from pathlib import Path
-from typing import NamedTuple
+from queue import SimpleQueue
+from threading import Lock
+from typing import Any, NamedTuple
 
+from tests.mutants.callers import Callers, ReachReport
 from tests.mutants.equivalent import Equivalents
 from tests.mutants.mutations import KINDS, Mutation, is_valid, mutations
-from tests.mutants.trial import Callers, Tree
+from tests.mutants.trial import Tree
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("amqp", "broker", "gateway", "model", "store")
 LEFT_OUT = ("model/properties_page.py",)
 """No part of the broker: writes a page, which a test compares as a whole."""
 NOTICED_MIN = 0.97
+
+FOLDERS = (
+    *("amqp", "broker", "contract", "contract_a", "definitions", "gateway", "http", "management", "meter", "model"),
+    *("server", "simulation", "store"),
+)
+"""Of tests that start no process; those of `http` and `server` start namespaces in their own."""
+FILES_TOGETHER = 20
+PROCESSES = 2
 
 
 class Mutant(NamedTuple):
@@ -75,37 +89,91 @@ def main() -> int:
     options = _options()
     ends_at = time.monotonic() + 60 * options.minutes
     equivalents = Equivalents.load()
-    with Tree(ROOT) as tree:
-        chosen = sample(
-            every_mutant(tree.source, options.package or PACKAGES, options.file), options.count, options.seed
-        )
+    with ExitStack() as stack:
+        trees = [
+            stack.enter_context(Tree(ROOT, [f"tests/{folder}" for folder in FOLDERS])) for _ in range(options.processes)
+        ]
+        source = trees[0].source
+        chosen = sample(every_mutant(source, options.package or PACKAGES, options.file), options.count, options.seed)
         print(f"{len(chosen)} changes with seed {options.seed}; first a run of all tests without a change", flush=True)
-        tests = tree.tests(options.reach)
+        tests = Callers(source, _reach(trees, options.reach))
         print(f"{tests.count} tests pass", flush=True)
         for failed in tests.failed:
             print(f"fails without a change, and is left out: {failed}")
-        return _report(*_try(tree, tests, chosen, equivalents, ends_at))
+        trials = Trials(trees, tests, equivalents, ends_at)
+        return _report(*trials.run(chosen))
 
 
-def _try(
-    tree: Tree, tests: Callers, chosen: list[Mutant], equivalents: Equivalents, ends_at: float
-) -> tuple[Counter[str], list[Mutant]]:
-    results: Counter[str] = Counter()
-    missed: list[Mutant] = []
-    for mutant in chosen:
-        if time.monotonic() >= ends_at:
-            break
-        if equivalents.has(mutant.file, mutant.mutation, mutant.source):
-            results["equivalent"] += 1
-            continue
-        noticed = tree.notices(mutant.file, mutant.mutation, tests)
-        results["missed" if noticed is None else "noticed"] += 1
-        print(f"{mutant.mutation.kind:10} {mutant.where}: {noticed or 'NOT NOTICED'}", flush=True)
+def _reach(trees: list[Tree], path: Path | None) -> dict[str, Any]:
+    """Piece by piece, so that a run that is ended has not seen them in vain."""
+    root = trees[0].root
+    report = ReachReport(root, path)
+    files = sorted(
+        file.relative_to(root).as_posix() for name in FOLDERS for file in (root / "tests" / name).rglob("test_*.py")
+    )
+    missing = report.missing(files)
+    piece_count = -(-len(missing) // FILES_TOGETHER)
+    pieces = [missing[number::piece_count] for number in range(piece_count)]
+    free = SimpleQueue[Tree]()
+    for tree in trees:
+        free.put(tree)
+
+    def trace(piece: list[str]) -> None:
+        tree = free.get()
+        found = tree.trace(piece)
+        free.put(tree)
+        with lock:
+            report.add(piece, found)
+
+    lock = Lock()
+    with ThreadPoolExecutor(len(trees)) as pool:
+        for done in as_completed([pool.submit(trace, piece) for piece in pieces]):
+            done.result()
+    return report.test_files
+
+
+class Trials:
+    """Changes that are tried in several trees at a time."""
+
+    def __init__(self, trees: list[Tree], tests: Callers, equivalents: Equivalents, ends_at: float) -> None:
+        self._trees = trees
+        self._tests = tests
+        self._equivalents = equivalents
+        self._ends_at = ends_at
+        self._results: Counter[str] = Counter()
+        self._missed: list[Mutant] = []
+        self._lock = Lock()
+
+    def run(self, chosen: list[Mutant]) -> tuple[Counter[str], list[Mutant]]:
+        waiting = iter(chosen)
+        with ThreadPoolExecutor(len(self._trees)) as pool:
+            for done in [pool.submit(self._work, tree, waiting) for tree in self._trees]:
+                done.result()
+        self._results["left"] = len(chosen) - self._results.total()
+        return self._results, self._missed
+
+    def _work(self, tree: Tree, waiting: Iterator[Mutant]) -> None:
+        tree.warm_up(self._tests.sample())
+        while time.monotonic() < self._ends_at:
+            with self._lock:
+                mutant = next(waiting, None)
+            if mutant is None:
+                return
+            if self._equivalents.has(mutant.file, mutant.mutation, mutant.source):
+                with self._lock:
+                    self._results["equivalent"] += 1
+                continue
+            started = time.monotonic()
+            noticed = tree.notices(mutant.file, mutant.mutation, self._tests)
+            with self._lock:
+                self._add(mutant, noticed, time.monotonic() - started)
+
+    def _add(self, mutant: Mutant, noticed: str | None, seconds: float) -> None:
+        self._results["missed" if noticed is None else "noticed"] += 1
+        print(f"{mutant.mutation.kind:10} {mutant.where}: {noticed or 'NOT NOTICED'} ({seconds:.1f} s)", flush=True)
         if noticed is None:
-            missed.append(mutant)
+            self._missed.append(mutant)
             print(mutant.diff(), flush=True)
-    results["left"] = len(chosen) - results.total()
-    return results, missed
 
 
 def _report(results: Counter[str], missed: list[Mutant]) -> int:
@@ -134,8 +202,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--package", action="append", choices=PACKAGES, help="all if omitted; may be repeated")
     parser.add_argument("--file", help="one file alone, such as broker/fragment/locks.py")
+    parser.add_argument("--processes", type=int, default=PROCESSES, help=f"that try changes; {PROCESSES} if omitted")
     parser.add_argument(
-        "--reach", type=Path, help="which functions each test calls: written by the first run, and read by later ones"
+        "--reach", type=Path, help="keeps the lines that each test reaches; later runs trace only files that changed"
     )
     return parser.parse_args()
 

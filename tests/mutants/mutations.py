@@ -43,6 +43,11 @@ UNTESTED_NAMES = {"__slots__", "__all__", "__match_args__"}
 UNTESTED_METHODS = {"__repr__"}
 
 
+class Lines(NamedTuple):
+    first: int
+    last: int
+
+
 class Mutation(NamedTuple):
     kind: str
     function: str  # that it is in, such as `Session.begin`; "" outside of all functions
@@ -50,6 +55,8 @@ class Mutation(NamedTuple):
     start: int  # of the piece in the bytes of the text
     end: int
     replacement: bytes
+    statement_lines: Lines  # of the statement that it is in, or of its head if others are inside
+    function_lines: Lines
 
     def apply(self, source: bytes) -> bytes:
         return source[: self.start] + self.replacement + source[self.end :]
@@ -77,6 +84,7 @@ class _Finder(ast.NodeVisitor):
         self._source = source
         self._line_starts = [0, *[match.end() for match in re.finditer(b"\n", source)]]
         self._scopes: list[str] = []
+        self._statement = self._function = Lines(0, 0)
         self._is_in_function = False
         self._returns_truth = False
 
@@ -98,7 +106,7 @@ class _Finder(ast.NodeVisitor):
     def _replace(self, kind: str, start: int, end: int, replacement: bytes) -> None:
         line = self._source.count(b"\n", 0, start) + 1
         function = ".".join(self._scopes) if self._is_in_function else ""
-        self.mutations.append(Mutation(kind, function, line, start, end, replacement))
+        self.mutations.append(Mutation(kind, function, line, start, end, replacement, self._statement, self._function))
 
     def _replace_node(self, kind: str, node: ast.AST, replacement: bytes) -> None:
         self._replace(kind, *self._bounds(node), replacement)
@@ -114,6 +122,13 @@ class _Finder(ast.NodeVisitor):
 
     # What is visited
 
+    def visit(self, node: ast.AST) -> None:
+        before = self._statement
+        if isinstance(node, ast.stmt):
+            self._statement = _head(node)
+        super().visit(node)
+        self._statement = before
+
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         self._visit_function(node)
 
@@ -123,16 +138,17 @@ class _Finder(ast.NodeVisitor):
     def _visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         if node.name in UNTESTED_METHODS or any(_name(each) == "overload" for each in node.decorator_list):
             return
-        before = self._is_in_function, self._returns_truth
+        before = self._is_in_function, self._returns_truth, self._function
         for default in [*node.args.defaults, *filter(None, node.args.kw_defaults)]:
             self.visit(default)
         self._scopes.append(node.name)
         self._is_in_function = True
+        self._function = Lines(node.lineno, node.end_lineno or node.lineno)
         self._returns_truth = isinstance(node.returns, ast.Name) and node.returns.id == "bool"
         for statement in node.body:
             self.visit(statement)
         self._scopes.pop()
-        self._is_in_function, self._returns_truth = before
+        self._is_in_function, self._returns_truth, self._function = before
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         if any(_name(base) in ("Protocol", "TypedDict") for base in node.bases):
@@ -257,6 +273,12 @@ class _Finder(ast.NodeVisitor):
         """A name that is never set would fail wherever it is used."""
         if self._is_in_function and all(isinstance(target, ast.Attribute | ast.Subscript) for target in targets):
             self._replace_node("statement", node, b"pass")
+
+
+def _head(node: ast.stmt) -> Lines:
+    inside = [each.lineno for each in ast.iter_child_nodes(node) if isinstance(each, ast.stmt)]
+    last = min(inside) - 1 if inside else node.end_lineno or node.lineno
+    return Lines(node.lineno, max(node.lineno, last))
 
 
 def _name(node: ast.AST) -> str:

@@ -1,35 +1,51 @@
-"""Which functions each test calls, a plugin for pytest: `-p tests.mutants.reach` writes a file of JSON.
+"""Which lines each test reaches, a plugin for pytest: `-p tests.mutants.reach` writes a file of JSON.
 
-Only calls are traced, not lines: that costs little, and a change inside a function can be noticed by nobody who does not call it.
-A function is named as `amqp/session.py:Session.begin`; lambdas and comprehensions count as the function they are in. What a file
-has outside of its functions is noticed by those who import from it: `amqp/session.py:`, for every test of a file that does.
+A change in a line can be noticed by nobody who does not reach it. Lines are bits of a number for each file, and bit 0 stands for what a
+file has outside of its functions, which is noticed by those who import from it: every test of a file that does. A function that a test
+calls again and again is traced for the first calls only, and then counts as reached with all of its lines.
 """
 
 import ast
+import hashlib
 import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 import pytest
 
 REPORT = "TWINBUS_REACH_REPORT"
-INNER = ".<locals>.<"
+CALLS_TRACED = 40
+"""Of one function in one test."""
 
 
-def function_name(file: str, qualified: str) -> str:
-    """`qualified` as Python has it, such as `Session.begin.<locals>.<lambda>`."""
-    return f"{file}:{qualified.partition(INNER)[0].replace('.<locals>', '')}"
+def bits(lines: Iterable[int]) -> int:
+    """`lines` may have None in it, as Python's own list of the lines of a function has."""
+    found = 0
+    for line in set(lines):
+        found |= 1 << (line or 0)
+    return found
+
+
+def digest(paths: Iterable[Path]) -> str:
+    """Of all of them together, to see whether anything has changed."""
+    found = hashlib.sha256()
+    for path in sorted(paths):
+        found.update(path.name.encode())
+        found.update(path.read_bytes())
+    return found.hexdigest()
 
 
 @cache
 def imports(test_file: Path) -> frozenset[str]:
-    """The files that it imports something from, as functions without a name."""
+    """The files that it imports something from."""
     found = [node for node in ast.walk(ast.parse(test_file.read_bytes())) if isinstance(node, ast.ImportFrom)]
     modules = {
         name
@@ -37,7 +53,7 @@ def imports(test_file: Path) -> frozenset[str]:
         if node.module is not None and node.module.startswith("twinbus.")
         for name in (node.module, *[f"{node.module}.{alias.name}" for alias in node.names])
     }
-    return frozenset(function_name(f"{name.removeprefix('twinbus.').replace('.', '/')}.py", "") for name in modules)
+    return frozenset(f"{name.removeprefix('twinbus.').replace('.', '/')}.py" for name in modules)
 
 
 def clear_caches() -> None:
@@ -48,50 +64,81 @@ def clear_caches() -> None:
                 value.cache_clear()
 
 
-class Reach:
-    def __init__(self, source: Path, report: Path) -> None:
-        self._source = f"{source}{os.sep}"
-        self._report = report
-        self._called: set[CodeType] = set()
-        self._tests: dict[str, tuple[float, set[str]]] = {}
-        self._failed: set[str] = set()
+class Tracer:
+    """The lines of one test."""
 
-    def _trace(self, frame: FrameType, event: str, _: object) -> None:
-        self._called.add(frame.f_code)
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._calls_left: dict[CodeType, int] = {}
+        self._lines: set[tuple[CodeType, int]] = set()
+
+    def call(self, frame: FrameType, event: str, _: object) -> "Callable[[FrameType, str, Any], Any] | None":
+        code = frame.f_code
+        left = self._calls_left.get(code)
+        if left is None:
+            left = CALLS_TRACED if code.co_filename.startswith(self._source) else 0
+        self._calls_left[code] = max(0, left - 1)
+        return self._line if left else None
+
+    def _line(self, frame: FrameType, event: str, _: object) -> "Callable[[FrameType, str, Any], Any]":
+        self._lines.add((frame.f_code, frame.f_lineno))
+        return self._line
+
+    def by_file(self) -> dict[str, int]:
+        found: defaultdict[str, set[int]] = defaultdict(set)
+        for code, line in self._lines.copy():
+            found[code.co_filename].add(line)
+        for code, left in self._calls_left.copy().items():
+            if not left and code.co_filename.startswith(self._source):
+                found[code.co_filename].update(line for _, _, line in code.co_lines() if line)
+        return {file[len(self._source) :]: bits(lines) for file, lines in found.items()}
+
+
+class Reach:
+    def __init__(self, root: Path, report: Path) -> None:
+        self._root = root
+        self._source = f"{root / 'src' / 'twinbus'}{os.sep}"
+        self._report = report
+        self._tests: dict[str, dict[str, Any]] = {}
+        self._failed: set[str] = set()
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self._called = set()
+        tracer = Tracer(self._source)
         clear_caches()
-        # Not by the clock: on a machine that is busy with other things every test would seem too slow to be tried.
-        started = time.process_time()
-        threading.settrace(self._trace)
-        sys.settrace(self._trace)
+        # Also by the processor: on a machine that is busy with other things every test would seem too slow to be tried.
+        started, started_cpu = time.monotonic(), time.process_time()
+        threading.settrace(tracer.call)
+        sys.settrace(tracer.call)
         yield
         sys.settrace(None)
         threading.settrace(None)
-        self._tests[item.nodeid] = (time.process_time() - started, self._functions() | imports(item.path))
+        reached = dict.fromkeys(imports(item.path), 1)
+        for file, lines in tracer.by_file().items():
+            reached[file] = reached.get(file, 0) | lines
+        self._tests[item.nodeid] = {
+            "seconds": round(time.process_time() - started_cpu, 4),
+            "clock": round(time.monotonic() - started, 4),
+            "lines": {file: f"{lines:x}" for file, lines in reached.items()},
+        }
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not report.passed:
             self._failed.add(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
-        tests = {
-            test: {"seconds": round(seconds, 4), "functions": sorted(functions)}
-            for test, (seconds, functions) in self._tests.items()
-            if test not in self._failed
-        }
-        self._report.write_text(json.dumps({"tests": tests, "failed": sorted(self._failed)}))
-
-    def _functions(self) -> set[str]:
-        return {
-            function_name(code.co_filename[len(self._source) :], code.co_qualname)
-            for code in self._called.copy()
-            if code.co_filename.startswith(self._source)
-        }
+        files: dict[str, dict[str, Any]] = {}
+        for test, facts in self._tests.items():
+            name = test.partition("::")[0]
+            file = files.get(name)
+            if file is None:
+                file = files[name] = {"digest": digest([self._root / name]), "tests": {}, "failed": []}
+            if test in self._failed:
+                file["failed"].append(test)
+            else:
+                file["tests"][test] = facts
+        self._report.write_text(json.dumps(files))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    source = config.rootpath / "src" / "twinbus"
-    config.pluginmanager.register(Reach(source, Path(os.environ[REPORT])))
+    config.pluginmanager.register(Reach(config.rootpath, Path(os.environ[REPORT])))

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.__main__ import ROOT, Mutant, every_mutant, sample
+from tests.mutants.callers import Callers, ReachReport
 from tests.mutants.equivalent import Equivalent, Equivalents
-from tests.mutants.mutations import KINDS, is_valid, mutations
-from tests.mutants.reach import function_name
-from tests.mutants.trial import Callers
+from tests.mutants.mutations import KINDS, Mutation, is_valid, mutations
+from tests.mutants.reach import bits
 
 
 def changed(source: str, kind: str) -> list[str]:
@@ -56,7 +56,13 @@ def test_a_change_knows_its_line_and_the_function_that_it_is_in() -> None:
     source = b"A = 1\n\n\nclass C:\n    B = 2\n\n    def f(self):\n        def g():\n            return lambda: 3\n"
     numbers = [found for found in mutations(source) if found.kind == "constant"]
     assert [(found.line, found.function) for found in numbers] == [(1, ""), (5, ""), (9, "C.f.g")]
-    assert function_name("a.py", "C.f.<locals>.g.<locals>.<lambda>") == "a.py:C.f.g"
+
+
+def test_a_change_knows_the_lines_of_its_statement_or_of_the_head_of_one_that_has_others_inside() -> None:
+    source = b"def f(a):\n    if (\n        a == 1\n    ):\n        return g(\n            2,\n        )\n"
+    numbers = [found for found in mutations(source) if found.kind == "constant"]
+    assert [found.statement_lines for found in numbers] == [(2, 4), (5, 7)]
+    assert {found.function_lines for found in numbers} == {(1, 7)}
 
 
 def test_a_sample_has_every_kind_is_valid_and_the_same_for_its_seed(tmp_path: Path) -> None:
@@ -74,21 +80,51 @@ def test_a_sample_has_every_kind_is_valid_and_the_same_for_its_seed(tmp_path: Pa
     assert first == drawn(1) != drawn(2)
 
 
-def test_the_tests_of_a_change_call_its_function_and_the_nearest_and_quickest_come_first() -> None:
-    report = """{"failed": [], "tests": {
-        "tests/gateway/t.py::far": {"seconds": 1, "functions": ["broker/a.py:f"]},
-        "tests/broker/t.py::slow": {"seconds": 2, "functions": ["broker/a.py:f", "broker/a.py:g"]},
-        "tests/broker/t.py::quick": {"seconds": 1, "functions": ["broker/a.py:f"]},
-        "tests/broker/t.py::other": {"seconds": 1, "functions": ["broker/b.py:f"]}}}"""
-    tests = Callers(report)
+def reached(seconds: float, **lines: list[int]) -> dict[str, object]:
+    by_file = {f"broker/{file}.py": f"{bits(found):x}" for file, found in lines.items()}
+    return {"seconds": seconds, "clock": seconds, "lines": by_file}
 
-    def names(function: str) -> list[list[str]]:
-        return [[test.node_id.rpartition(":")[2] for test in group] for group in tests.of("broker/a.py", function)]
 
-    assert names("f") == [["quick", "slow"], ["far"]]
-    assert names("g") == [["slow"]]
-    assert names("") == [["quick", "slow"], ["far"]]
-    assert names("h") == []
+def test_the_tests_of_a_change_reach_its_statement_and_the_nearest_and_quickest_come_first(tmp_path: Path) -> None:
+    source = b"A = 1\n\ndef f(a):\n    a = 2\n    if a:\n        a = 3\n\ndef g():\n    return 4\n"
+    (tmp_path / "broker").mkdir()
+    (tmp_path / "broker" / "a.py").write_bytes(source)
+    seen = {
+        "tests/gateway/t.py::far": reached(1, a=[4, 5]),
+        "tests/broker/t.py::slow": reached(2, a=[4, 5]),
+        "tests/broker/t.py::quick": reached(1, a=[4]),
+        "tests/broker/t.py::importing": reached(3, a=[0]),
+        "tests/broker/t.py::other": reached(1, b=[4]),
+    }
+    tests = Callers(tmp_path, {"t.py": {"failed": [], "tests": seen}})
+    outside, first, unreached, uncalled = [found for found in mutations(source) if found.kind == "constant"]
+
+    def names(change: Mutation) -> tuple[str, list[str]]:
+        function, found = tests.of("broker/a.py", change)
+        return function, [test.node_id.rpartition(":")[2] for test in found]
+
+    assert names(first) == ("f", ["quick", "slow", "far"])
+    assert names(unreached) == ("f", [])
+    everybody = ["quick", "slow", "importing", "far"]
+    assert names(outside) == ("", everybody)
+    assert names(uncalled) == ("", everybody), "it may be called while the file is imported"
+
+
+def test_what_tests_reach_is_kept_until_the_source_or_their_file_changes(tmp_path: Path) -> None:
+    root, kept = tmp_path / "root", tmp_path / "reach.json"
+    (root / "src").mkdir(parents=True)
+    for name in ("src/a.py", "one.py", "two.py"):
+        (root / name).write_text("")
+    files = ["one.py", "two.py"]
+    report = ReachReport(root, kept)
+    assert report.missing(files) == files
+    report.add(files, "{}")
+
+    assert ReachReport(root, kept).missing(files) == []
+    (root / "two.py").write_text("a = 1")
+    assert ReachReport(root, kept).missing(files) == ["two.py"]
+    (root / "src" / "a.py").write_text("a = 1")
+    assert ReachReport(root, kept).missing(files) == files
 
 
 def test_every_change_that_is_listed_as_equivalent_can_still_be_made_and_has_a_reason() -> None:

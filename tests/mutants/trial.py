@@ -1,7 +1,8 @@
 """A copy of the tree in which files are changed and tests run: a change in, what noticed it out.
 
-The working tree is never touched. Tests are chosen by what they call (`tests.mutants.reach`): first those in the folder
-that belongs to the package, the quickest first, then all others.
+The working tree is never touched. Tests are chosen by the lines that they reach (`tests.mutants.callers`): first those in the folder
+that belongs to the package, the quickest first, then all others. What fails with a change or takes too long has noticed it only if it
+passes without the change, in much less time than the limit.
 """
 
 import json
@@ -11,87 +12,41 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import accumulate
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 from tests.mutants import reach, warm
+from tests.mutants.callers import Callers, TimedTest
 from tests.mutants.mutations import Mutation
-
-FOLDERS = (
-    *("amqp", "broker", "contract", "contract_a", "definitions", "gateway", "http", "management", "meter", "model"),
-    *("server", "simulation", "store"),
-)
-"""Of tests that start no process; those of `http` and `server` start namespaces in their own."""
-
-NEAREST = {"store": ("store", "contract")}
-"""Folders of tests for a package, where that is not the one of its name."""
 
 COPIED = ("src", "tests", "bench", "docs", "examples", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
 IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", "node_modules")
 
 REACH_TIMEOUT_S = 5_400
-START_TIMEOUT_S = 60
 NICENESS = 10
 """Nobody waits for it: whatever else the machine does comes first."""
-NEAR_SECONDS_MAX, FAR_SECONDS_MAX = 60.0, 30.0
-"""Of tests that try one change, the quickest first: a change to what everybody calls would be tried by all of them."""
-SLOWDOWN_MAX = 10
-"""How much longer than without a change tests may take. A change that makes a loop endless is noticed by that alone."""
+CPU_SECONDS_MIN, CPU_SLOWDOWN_MAX = 3.0, 5
+SECONDS_MIN, SLOWDOWN_MAX = 20.0, 10
+"""How much longer than without a change a test may take. A change that makes a loop endless is noticed by that alone."""
+CONTROL_SHARE = 0.25
+"""Of its limit: a test that needs more without a change cannot say that a change has made it slow."""
 
 
-class TimedTest(NamedTuple):
-    node_id: str
-    seconds: float
-
-
-class Callers:
-    """The tests of the tree by the functions that they call."""
-
-    def __init__(self, report: str) -> None:
-        found = json.loads(report)
-        self.failed: list[str] = found["failed"]
-        self.count = len(found["tests"])
-        self._by_function: dict[str, list[TimedTest]] = {}
-        self._by_file: dict[str, dict[TimedTest, None]] = {}
-        for node_id, facts in found["tests"].items():
-            test = TimedTest(node_id, facts["seconds"])
-            for function in facts["functions"]:
-                self._by_function.setdefault(function, []).append(test)
-                self._by_file.setdefault(function.partition(":")[0], {})[test] = None
-
-    def sample(self) -> list[TimedTest]:
-        """One of each file."""
-        tests = [test for tests in self._by_file.values() for test in tests]
-        return list(
-            {test.node_id.partition("::")[0]: test for test in sorted(tests, key=lambda test: -test.seconds)}.values()
-        )
-
-    def of(self, file: str, function: str) -> list[list[TimedTest]]:
-        """Those that call the function, or anything in the file if it is not in one: the nearest ones, and the others."""
-        if function:
-            tests = self._by_function.get(f"{file}:{function}", [])
-        else:
-            tests = list(self._by_file.get(file, {}))
-        package = file.partition("/")[0]
-        folders = tuple(f"tests/{folder}/" for folder in NEAREST.get(package, (package,)))
-        tests = sorted(tests, key=lambda test: test.seconds)
-        near = [test for test in tests if test.node_id.startswith(folders)]
-        far = [test for test in tests if not test.node_id.startswith(folders)]
-        return [group for group in (_first(near, NEAR_SECONDS_MAX), _first(far, FAR_SECONDS_MAX)) if group]
-
-
-def _first(tests: list[TimedTest], seconds_max: float) -> list[TimedTest]:
-    ends = accumulate([test.seconds for test in tests])
-    return [test for test, end in zip(tests, ends, strict=True) if end <= seconds_max or test is tests[0]]
+def limits(test: TimedTest) -> warm.TestLimits:
+    return warm.TestLimits(
+        test.node_id,
+        max(CPU_SECONDS_MIN, CPU_SLOWDOWN_MAX * test.seconds),
+        max(SECONDS_MIN, SLOWDOWN_MAX * test.clock),
+    )
 
 
 class Tree:
     """The copy. Use it in a `with`: it is deleted at the end."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, folders: Sequence[str]) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="twinbus-mutants-"))
         self.root = self._folder / "tree"
         for name in COPIED:
@@ -101,6 +56,7 @@ class Tree:
             else:
                 shutil.copy2(source, target)
         self.source = self.root / "src" / "twinbus"
+        self._folders = folders
         self._warm: TestProcess | None = None
 
     def __enter__(self) -> "Tree":
@@ -111,66 +67,74 @@ class Tree:
             self._warm.end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def tests(self, report: Path | None = None) -> Callers:
-        """Runs them all once, and leaves behind which functions each of them calls; unless an earlier run did."""
-        report = self._folder / "reach.json" if report is None else report.absolute()
-        folders = [f"tests/{folder}" for folder in FOLDERS]
-        if not report.exists():
-            self._trace(folders, report)
-        tests = Callers(report.read_text())
-        self._warm = TestProcess(self.root, folders)
-        # If tests that pass fail here, then every change would seem to be noticed.
-        control = self._warm.first_failure(tests.sample())
-        if control is not None:
-            raise RuntimeError(f"Without a change, tests fail in the copy of the tree: {control}")
-        return tests
-
-    def _trace(self, folders: list[str], report: Path) -> None:
-        with open(self._folder / "reach.log", "wb") as log:
-            process = _start(self.root, ["-p", "tests.mutants.reach", *folders], {reach.REPORT: str(report)}, log)
+    def trace(self, files: Sequence[str]) -> str:
+        """Runs the tests of these files once, and returns what `tests.mutants.reach` says about them."""
+        report, log_path = self._folder / "reach.json", self._folder / "reach.log"
+        with open(log_path, "wb") as log:
+            process = _start(self.root, ["-p", "tests.mutants.reach", *files], {reach.REPORT: str(report)}, log)
             try:
                 status = process.wait(REACH_TIMEOUT_S)
             finally:
                 _kill(process)
         if not report.exists():
-            output = (self._folder / "reach.log").read_text(errors="replace")
-            raise RuntimeError(f"The tests cannot be run (exit code {status}):\n{output}")
+            raise RuntimeError(f"The tests cannot be run (exit code {status}):\n{log_path.read_text(errors='replace')}")
+        return report.read_text()
+
+    def warm_up(self, tests: Sequence[TimedTest]) -> None:
+        """Without a change these have to pass, or else every change would seem to be noticed."""
+        self._warm = TestProcess(self.root, self._folders)
+        control = self._warm.first_failure(tests)
+        if control.test:
+            raise RuntimeError(f"Without a change, tests fail in the copy of the tree: {control}")
 
     def notices(self, file: str, mutation: Mutation, tests: Callers) -> str | None:
         """What noticed the change: a test, or that the time was up. None if nothing did."""
+        function, chosen = tests.of(file, mutation)
+        if not chosen:
+            return None
         path = self.source / file
         original = path.read_bytes()
+        changed = mutation.apply(original)
         # A compiled file counts as current by size and second, and a change often has neither of them.
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
             compiled.unlink()
-        path.write_bytes(mutation.apply(original))
-        try:
-            function = mutation.function
-            if function and not tests.of(file, function):
-                function = ""  # called by nobody but the file itself, while it is imported
-            for group in tests.of(file, function):
-                found = self._try(file, function, group)
-                if found is not None:
-                    return found
-            return None
-        finally:
-            path.write_bytes(original)
+        while chosen:
+            path.write_bytes(changed)
+            try:
+                found = self._try(file, function, chosen)
+            finally:
+                path.write_bytes(original)
+            if not found.test:
+                return None
+            names = [test.node_id for test in chosen]
+            at = names.index(found.test)
+            if self._passes_in_time(chosen[at]):
+                return found.test if found.how == "failed" else f"{found.test}: {found.how}"
+            chosen = chosen[at + 1 :]
+        return None
 
-    def _try(self, file: str, function: str, tests: Sequence[TimedTest]) -> str | None:
+    def _try(self, file: str, function: str, tests: Sequence[TimedTest]) -> warm.Answer:
         assert self._warm is not None
         if function:
             found = self._warm.first_failure(tests, file, function)
-            if found != warm.NO_PLACE:
+            if found.is_placed:
                 return found
         files = dict.fromkeys(test.node_id.partition("::")[0] for test in tests)
         try:
             own = TestProcess(self.root, list(files))
         except BrokenTests:
-            return "the import"
+            return warm.Answer(tests[0].node_id, "the import")
         try:
             return own.first_failure(tests)
         finally:
             own.end()
+
+    def _passes_in_time(self, test: TimedTest) -> bool:
+        assert self._warm is not None
+        started = time.monotonic()
+        if self._warm.first_failure([test]).test:
+            return False
+        return time.monotonic() - started <= CONTROL_SHARE * limits(test).seconds
 
 
 class BrokenTests(Exception):
@@ -195,12 +159,12 @@ class TestProcess:
             self.end()
             raise BrokenTests
 
-    def first_failure(self, tests: Sequence[TimedTest], file: str = "", function: str = "") -> str | None:
-        timeout = START_TIMEOUT_S + SLOWDOWN_MAX * sum(test.seconds for test in tests)
-        trial = warm.Trial([test.node_id for test in tests], timeout, file, function)
-        os.write(self._to, f"{json.dumps(trial._asdict())}\n".encode())
-        found: str | None = json.loads(self._answers.readline())
-        return found
+    def first_failure(self, tests: Sequence[TimedTest], file: str = "", function: str = "") -> warm.Answer:
+        trial = warm.Trial([limits(test) for test in tests], file, function)
+        line = memoryview(f"{json.dumps(trial._asdict())}\n".encode())
+        while line:
+            line = line[os.write(self._to, line) :]
+        return warm.Answer(**json.loads(self._answers.readline()))
 
     def end(self) -> None:
         self._answers.close()
@@ -211,11 +175,12 @@ class TestProcess:
 def _start(
     root: Path, arguments: list[str], environment: dict[str, str], output: int | IO[bytes], kept: tuple[int, ...] = ()
 ) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--hypothesis-seed", "0", "-m", "not slow"]
+    command = ["nice", "-n", str(NICENESS), sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    command += ["--hypothesis-seed", "0", "-m", "not slow"]
     # Before the installed package, whose path comes after these.
     paths = f"{root / 'src'}{os.pathsep}{root}"
     return subprocess.Popen(
-        [*command, "--basetemp", str(root.parent / "tmp"), *arguments],
+        [*command, "--basetemp", tempfile.mkdtemp(dir=root.parent), *arguments],
         cwd=root,
         env={**os.environ, **environment, "PYTHONPATH": paths},
         stdin=subprocess.DEVNULL,
@@ -223,7 +188,6 @@ def _start(
         stderr=subprocess.STDOUT,
         pass_fds=kept,
         start_new_session=True,
-        preexec_fn=lambda: os.nice(NICENESS),
     )
 
 

@@ -5,7 +5,7 @@ A copy (`fork`) has everything imported that the tests need, which takes longer 
 gets new code, wherever it is used already; what is not imported yet, and processes that a test starts, find the changed file.
 What is changed outside of all functions has been carried out by then, so a process of its own has to try that (`trial.Tree`).
 
-Trials come as lines of JSON on one pipe, answers go back on another.
+Trials come as lines of JSON on one pipe, answers go back on another. A copy reports the test that it begins, and how it ended.
 """
 
 import gc
@@ -22,18 +22,32 @@ from types import CodeType, FunctionType
 from typing import NamedTuple
 
 import pytest
+from hypothesis import Phase, settings
 
 PIPES = "TWINBUS_TRIAL_PIPES"
-TIME_LIMIT = "the time limit"
-NO_PLACE = "no place"
-"""The answer where the code of a change cannot be put in place."""
+BEGIN_SECONDS_MAX = 60.0
+
+
+class TestLimits(NamedTuple):
+    """A test, and how long it may take: endless loops take processor time, and what is never told only time."""
+
+    node_id: str
+    cpu_seconds: float
+    seconds: float
 
 
 class Trial(NamedTuple):
-    tests: list[str]  # ids, in this order, up to the first that fails
-    timeout: float
+    tests: list[TestLimits]  # in this order, up to the first that fails
     file: str = ""  # below `src/twinbus`; without, nothing is changed
     function: str = ""
+
+
+class Answer(NamedTuple):
+    """Without a test, all have passed."""
+
+    test: str = ""
+    how: str = ""
+    is_placed: bool = True  # whether the code of the change could be put in place
 
 
 class Warm:
@@ -41,38 +55,39 @@ class Warm:
         self._source = source
         self._trials = os.fdopen(trials)
         self._answers = os.fdopen(answers, "w")
-        self._failed = ""
+        self._has_failed = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self._failed = self._failed or report.nodeid
+        self._has_failed = self._has_failed or report.failed
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         by_id = {item.nodeid: item for item in session.items}
+        gc.collect()
+        gc.freeze()  # or every copy would write to all pages when it collects
         self._answer(sorted(by_id))
         for line in self._trials:
-            trial = Trial(**json.loads(line))
-            self._answer(self._fork(trial, [by_id[test] for test in trial.tests if test in by_id]))
+            found = json.loads(line)
+            trial = Trial([TestLimits(*each) for each in found["tests"]], found["file"], found["function"])
+            self._answer(self._fork(trial, by_id)._asdict())
         return True
 
     def _answer(self, answer: object) -> None:
         self._answers.write(f"{json.dumps(answer)}\n")
         self._answers.flush()
 
-    def _fork(self, trial: Trial, items: list[pytest.Item]) -> str | None:
+    def _fork(self, trial: Trial, by_id: dict[str, pytest.Item]) -> Answer:
         read_end, write_end = os.pipe()
         child = os.fork()
         if child == 0:
             os.setsid()
             try:
-                found = self._run(trial, items)
-                os.write(write_end, json.dumps(found).encode())
+                self._run(trial, by_id, write_end)
             finally:
                 os._exit(1)
         os.close(write_end)
         try:
-            return _result(read_end, trial.timeout)
+            return _result(read_end, trial)
         finally:
             os.close(read_end)
             # With what the tests started.
@@ -80,14 +95,22 @@ class Warm:
                 os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
 
-    def _run(self, trial: Trial, items: list[pytest.Item]) -> str | None:
+    def _run(self, trial: Trial, by_id: dict[str, pytest.Item], progress: int) -> None:
         if trial.file and trial.function and not self._put_in_place(trial):
-            return NO_PLACE
-        for item, next_item in zip(items, [*items[1:], None], strict=True):
+            _tell(progress, "no place")
+            return
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        chosen = [(number, by_id[test.node_id]) for number, test in enumerate(trial.tests) if test.node_id in by_id]
+        following = [*[item for _, item in chosen[1:]], None]
+        for (number, item), next_item in zip(chosen, following, strict=True):
+            _tell(progress, number)
+            signal.setitimer(signal.ITIMER_PROF, trial.tests[number].cpu_seconds)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=next_item)
-            if self._failed:
-                return self._failed
-        return None
+            if self._has_failed:
+                _tell(progress, "failed")
+                return
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _tell(progress, "passed")
 
     def _put_in_place(self, trial: Trial) -> bool:
         """In every function that was made of the changed code, also those that others have wrapped or keep."""
@@ -95,24 +118,42 @@ class Warm:
         if str(path) not in {getattr(module, "__file__", None) for module in sys.modules.values()}:
             return True
         codes = list(_codes(compile(path.read_bytes(), str(path), "exec")))
-        functions = [each for each in gc.get_objects() if isinstance(each, FunctionType)]
-        replaced = [_set_code(each, codes) for each in functions if each.__code__.co_filename == str(path)]
-        return any(replaced)
+        gc.unfreeze()  # what is frozen is not among the objects
+        functions = [
+            each
+            for each in gc.get_objects()
+            if isinstance(each, FunctionType) and each.__code__.co_filename == str(path)
+        ]
+        gc.freeze()
+        replaced = [_set_code(each, codes) for each in functions if _is_around(each, trial.function)]
+        return bool(replaced) and all(replaced)
 
 
-def _result(read_end: int, timeout: float) -> str | None:
-    ends_at, found = time.monotonic() + timeout, b""
+def _tell(progress: int, what: int | str) -> None:
+    os.write(progress, f"{json.dumps(what)}\n".encode())
+
+
+def _result(read_end: int, trial: Trial) -> Answer:
+    test, seconds, received = "", BEGIN_SECONDS_MAX, b""
+    ends_at = time.monotonic() + seconds
     while True:
         if not select.select([read_end], [], [], max(0.0, ends_at - time.monotonic()))[0]:
-            return TIME_LIMIT
+            return Answer(test, "the time limit")
         piece = os.read(read_end, 65_536)
-        found += piece
         if not piece:
-            break
-        with suppress(ValueError):
-            result: str | None = json.loads(found)
-            return result
-    return "the end of the process"
+            # By the limit of processor time as well.
+            return Answer(test, "the end of the process")
+        *lines, received = (received + piece).split(b"\n")
+        for line in lines:
+            told = json.loads(line)
+            if told == "no place":
+                return Answer(is_placed=False)
+            if told == "passed":
+                return Answer()
+            if told == "failed":
+                return Answer(test, "failed")
+            test, seconds = trial.tests[told].node_id, trial.tests[told].seconds
+            ends_at = time.monotonic() + seconds
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -120,6 +161,12 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
         if isinstance(each, CodeType):
             yield each
             yield from _codes(each)
+
+
+def _is_around(function: FunctionType, changed: str) -> bool:
+    """Whether it is the changed function or has that inside, as a function or a lambda of its own."""
+    name = function.__code__.co_qualname.replace(".<locals>", "").partition(".<")[0]
+    return f"{changed}.".startswith(f"{name}.")
 
 
 def _set_code(function: FunctionType, codes: list[CodeType]) -> bool:
@@ -135,4 +182,7 @@ def _set_code(function: FunctionType, codes: list[CodeType]) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     trials, answers = map(int, os.environ[PIPES].split())
+    # That an example fails is enough: nobody reads a smaller one.
+    settings.register_profile("mutants", settings.default, phases=(Phase.explicit, Phase.generate), database=None)
+    settings.load_profile("mutants")
     config.pluginmanager.register(Warm(config.rootpath / "src" / "twinbus", trials, answers))

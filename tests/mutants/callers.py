@@ -1,0 +1,122 @@
+"""The tests of the tree by the lines that they reach: what `tests.mutants.reach` has seen in, the tests of a change out."""
+
+import ast
+import json
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple
+
+from tests.mutants.mutations import Lines, Mutation
+from tests.mutants.reach import bits, digest
+
+NEAREST = {"store": ("store", "contract")}
+"""Folders of tests for a package, where that is not the one of its name."""
+NEAR_SECONDS_MAX, FAR_SECONDS_MAX = 60.0, 30.0
+"""Of tests that try one change, the quickest first: a change to what everybody calls would be tried by all of them."""
+
+
+class TimedTest(NamedTuple):
+    node_id: str
+    seconds: float  # of the processor
+    clock: float
+
+
+class Callers:
+    def __init__(self, source: Path, test_files: Mapping[str, Any]) -> None:
+        self._source = source
+        self.failed: list[str] = []
+        self._by_file: dict[str, list[tuple[TimedTest, int]]] = {}  # with the lines of that file
+        self.count = 0
+        for facts in test_files.values():
+            self.failed += facts["failed"]
+            self.count += len(facts["tests"])
+            for node_id, test in facts["tests"].items():
+                timed = TimedTest(node_id, test["seconds"], test["clock"])
+                for file, lines in test["lines"].items():
+                    self._by_file.setdefault(file, []).append((timed, int(lines, 16)))
+
+    def sample(self) -> list[TimedTest]:
+        """One of each file of tests."""
+        tests = {test for tests in self._by_file.values() for test, _ in tests}
+        by_time = sorted(tests, key=lambda test: -test.seconds)
+        return list({test.node_id.partition("::")[0]: test for test in by_time}.values())
+
+    def of(self, file: str, mutation: Mutation) -> tuple[str, list[TimedTest]]:
+        """The function to be changed, and the tests that reach the change: the nearest ones, and the others.
+
+        What no test calls may still be called by the file itself while it is imported; that counts as outside of all functions.
+        """
+        if mutation.function:
+            tests = self._reaching(file, mutation.statement_lines)
+            if tests:
+                return mutation.function, self._ordered(file, tests)
+            tests = self._reaching(file, mutation.function_lines)
+            if tests:
+                has_code = bits(_all(mutation.statement_lines)) & self._lines_with_code(file)
+                return mutation.function, [] if has_code else self._ordered(file, tests)
+        return "", self._ordered(file, [test for test, _ in self._by_file.get(file, [])])
+
+    def _reaching(self, file: str, lines: Lines) -> list[TimedTest]:
+        wanted = bits(_all(lines))
+        return [test for test, reached in self._by_file.get(file, []) if reached & wanted]
+
+    def _ordered(self, file: str, tests: list[TimedTest]) -> list[TimedTest]:
+        package = file.partition("/")[0]
+        folders = tuple(f"tests/{folder}/" for folder in NEAREST.get(package, (package,)))
+        tests = sorted(tests, key=lambda test: test.seconds)
+        near = [test for test in tests if test.node_id.startswith(folders)]
+        far = [test for test in tests if not test.node_id.startswith(folders)]
+        return [*_first(near, NEAR_SECONDS_MAX), *_first(far, FAR_SECONDS_MAX)]
+
+    def _lines_with_code(self, file: str) -> int:
+        code = compile(ast.parse((self._source / file).read_bytes()), file, "exec")
+        return bits(_lines(code))
+
+
+def _all(lines: Lines) -> range:
+    return range(lines.first, lines.last + 1)
+
+
+def _lines(code: CodeType) -> set[int]:
+    found = {line for _, _, line in code.co_lines() if line}
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            found |= _lines(each)
+    return found
+
+
+def _first(tests: list[TimedTest], seconds_max: float) -> list[TimedTest]:
+    ends = accumulate([test.seconds for test in tests])
+    return [test for test, end in zip(tests, ends, strict=True) if end <= seconds_max or test is tests[0]]
+
+
+class ReachReport:
+    """A file that keeps what was seen, for as long as neither the source nor a file of tests changes."""
+
+    def __init__(self, root: Path, path: Path | None) -> None:
+        self._root = root
+        self._path = path
+        self._source_digest = digest((root / "src").rglob("*.py"))
+        self.test_files: dict[str, Any] = {}
+        if path is not None and path.exists():
+            kept = json.loads(path.read_text())
+            if kept["source"] == self._source_digest:
+                self.test_files = kept["test_files"]
+
+    def missing(self, test_files: Iterable[str]) -> list[str]:
+        """And forgets what is out of date."""
+        self.test_files = {
+            name: facts
+            for name, facts in self.test_files.items()
+            if (self._root / name).exists() and facts["digest"] == digest([self._root / name])
+        }
+        return [name for name in test_files if name not in self.test_files]
+
+    def add(self, test_files: Iterable[str], report: str) -> None:
+        """What running these has shown; of some of them nothing is run."""
+        nothing = {name: {"digest": digest([self._root / name]), "tests": {}, "failed": []} for name in test_files}
+        self.test_files |= nothing | json.loads(report)
+        if self._path is not None:
+            self._path.write_text(json.dumps({"source": self._source_digest, "test_files": self.test_files}))
