@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from tests.amqp.wire import Script, Wire
 from twinbus.amqp.codec.delivery_state import ACCEPTED, DeliveryState, Modified, Rejected, Released
 from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.frames import encode_frame
 from twinbus.amqp.codec.performatives import RECEIVER, SENDER, Detach, Disposition, Flow, Transfer
 from twinbus.amqp.dispositions import RANGES_FACTOR, Unsettled
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
@@ -40,6 +41,21 @@ def test_a_range_comes_as_one_event() -> None:
     script.say(settles(1, 3))
     assert script.end.only(Dispositions).deliveries == [(1, b"1"), (2, b"2"), (3, b"3")]
     assert link.unsettled_count == 2
+
+
+@pytest.mark.parametrize(
+    "descriptor", [b"\x80" + (0x15).to_bytes(8, "big"), b"\xa3\x15amqp:disposition:list"], ids=["wide", "by name"]
+)
+@pytest.mark.parametrize(("last", "numbers"), [(b"\x40", [1]), (b"\x52\x03", [1, 2, 3])])
+def test_a_disposition_in_an_uncommon_form_does_what_the_common_one_does(
+    descriptor: bytes, last: bytes, numbers: list[int]
+) -> None:
+    script, link = receiving(5)
+    fields = b"\x41\x52\x01" + last + b"\x41\x00\x53\x24\x45"
+    script.feed(encode_frame(0, b"\x00" + descriptor + b"\xc0" + bytes([len(fields) + 1, 5]) + fields))
+    expected = Dispositions(link, [(number, b"%d" % number) for number in numbers], ACCEPTED, True)
+    assert script.end.only(Dispositions) == expected
+    assert link.unsettled_count == 5 - len(numbers)
 
 
 def test_different_outcomes_are_different_events_in_order() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.outcomes import DeadLetter
+from twinbus.broker.replies import Holdings, QueueCounts
 from twinbus.errors import EntityAlreadyExists, EntityNotFound, FragmentUnavailable
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.testing.faulty_store import Fault
@@ -349,3 +350,74 @@ def test_entities_of_before_are_found_where_they_were() -> None:
     plain = sim.entities.restore_topic(6, TopicDescription("plain"), sim.now)
     assert [fragment.broker.index for fragment in split.main.fragments] == [0, 1, 2, 3] * 4
     assert [fragment.broker.index for fragment in plain.main_fragments] == [2]
+
+
+def counted(sim: Simulation, path: str) -> Answer[Holdings]:
+    answer: Answer[Holdings] = Answer()
+    sim.entities.count(path, sim.now, answer)
+    return answer
+
+
+def test_what_an_entity_holds_is_counted_and_what_is_not_there_is_not_found(sim: Simulation) -> None:
+    queue, topic = sim.queue(QueueDescription("q")), sim.topic(TopicDescription("t"))
+    sim.subscription(SubscriptionDescription("t", "s"))
+    sim.send(queue, make_message("a"))
+    sim.send(topic, make_message("a"))
+    assert counted(sim, "q").value.main.active == 1
+    assert counted(sim, "t/Subscriptions/s").value.main.active == 1
+    assert counted(sim, "t").value.main.active == 0
+    for path in ("x", "t/Subscriptions/x", "x/Subscriptions/s"):
+        assert isinstance(counted(sim, path).error, EntityNotFound)
+
+
+def test_counts_of_two_nodes_add_up_and_the_later_use_counts() -> None:
+    counts = [QueueCounts(number, 10 * number, 20 * number, 30 * number, is_limited=False) for number in range(1, 9)]
+    together = Holdings(*counts[:4], last_used_at=7) + Holdings(*counts[4:], last_used_at=5)
+    sums = [QueueCounts(sum_, 10 * sum_, 20 * sum_, 30 * sum_, is_limited=False) for sum_ in (6, 8, 10, 12)]
+    assert together == Holdings(*sums, last_used_at=7)
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+@pytest.mark.parametrize("is_second", [False, True])
+def test_counts_are_partial_if_those_of_any_node_are_and_unknown_only_if_all_are(
+    is_first: bool, is_second: bool
+) -> None:
+    first, second = [QueueCounts(0, 0, 0, 0, is_limited=each, is_unknown=each) for each in (is_first, is_second)]
+    together = first + second
+    assert (together.is_limited, together.is_unknown) == (is_first or is_second, is_first and is_second)
+
+
+def test_a_subscription_follows_a_new_description(sim: Simulation) -> None:
+    sim.topic(TopicDescription("t"))
+    subscription = sim.subscription(SubscriptionDescription("t", "s"))
+    answer: Answer[None] = Answer()
+    changed = SubscriptionDescription("t", "s", max_delivery_count=3)
+    sim.entities.update(changed, sim.now, answer)
+    assert answer.value is None
+    assert (subscription.description, subscription.settings.max_delivery_count) == (changed, 3)
+
+
+def test_a_subscription_does_not_change_while_a_store_of_it_is_unhealthy(sim: Simulation) -> None:
+    sim.topic(TopicDescription("t", enable_partitioning=True))
+    former = SubscriptionDescription("t", "s")
+    subscription = sim.subscription(former)
+    sim.lose_store(2)
+    for change in (
+        lambda answer: sim.entities.update(SubscriptionDescription("t", "s", max_delivery_count=3), sim.now, answer),
+        lambda answer: sim.entities.check_rules_can_change("t", "s", sim.now, answer),
+    ):
+        answer: Answer[None] = Answer()
+        change(answer)
+        assert isinstance(answer.error, FragmentUnavailable)
+    assert subscription.description == former
+
+
+def test_rules_of_a_subscription_that_is_not_there_cannot_change(sim: Simulation) -> None:
+    sim.topic(TopicDescription("t"))
+    for change in (
+        lambda answer: sim.entities.check_rules_can_change("t", "s", sim.now, answer),
+        lambda answer: sim.entities.change_rules("t", "s", ["$Default"], [], sim.now, answer),
+    ):
+        answer: Answer[None] = Answer()
+        change(answer)
+        assert isinstance(answer.error, EntityNotFound)

@@ -1,12 +1,13 @@
 """Links whose entity, token or use has come to an end."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.gateway.front import Client, Front, payload
 from twinbus.amqp.codec.types import Symbol
-from twinbus.amqp.events import Deliveries, LinkDetached
+from twinbus.amqp.events import Deliveries, Dispositions, LinkDetached
 from twinbus.gateway.links.bindings import IDLE_MAX
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.simulation import Answer
@@ -83,3 +84,31 @@ def test_a_receiver_that_has_just_attached_is_in_use_before_it_gives_credit(fron
     client.receiver("orders")
     client.advance(5 * 60_000)
     assert not client.take(LinkDetached)
+
+
+def test_links_to_an_entity_and_below_are_detached_by_force_and_all_others_stay(front: Front) -> None:
+    front.sim.queue(QueueDescription("orders2"))
+    client = front.client()
+    client.sender("orders")
+    client.receiver("orders/$DeadLetterQueue", credit=1)
+    stays = client.sender("orders2")
+    node = client.node("orders/$management")
+    assert client.gateway.force_detach("Orders", front.sim.now) == 2
+    client.run()
+    assert conditions(client) == ["amqp:link:detach-forced"] * 2
+    assert client.gateway.force_detach("orders", front.sim.now) == 0
+    stays.transfer(payload("a"), b"1")
+    client.run()
+    assert len(client.take(Dispositions)) == 1
+    assert node.ask("com.microsoft:peek-message", {}).application_properties
+
+
+def test_a_session_is_free_once_the_link_that_holds_it_was_detached_by_force(front: Front) -> None:
+    client = front.client()
+    wanted: dict[Any, Any] = {Symbol("com.microsoft:session-filter"): "a"}
+    client.receiver("talks", session_filter=wanted)
+    client.gateway.force_detach("talks", front.sim.now)
+    client.run()
+    assert conditions(client) == ["amqp:link:detach-forced"]
+    client.receiver("talks", session_filter=wanted)
+    assert conditions(client) == []

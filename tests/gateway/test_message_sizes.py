@@ -165,3 +165,17 @@ def test_a_session_state_may_have_the_size_of_a_message_of_the_topic(front: Fron
     front.sim.entities.update(TopicDescription("news"), front.sim.now, Answer[None]())
     front.sim.run()
     assert status(LARGE) == 403
+
+
+def test_a_request_that_is_too_large_is_rejected_with_its_limit_and_one_that_is_settled_gets_no_answer(
+    front: Front,
+) -> None:
+    client = front.client()
+    requests = client.node("usual/$management").requests
+    size_max = requests.attach.max_message_size
+    assert size_max is not None
+    condition, text = outcome(client, requests, message(size_max + 1)) or ("", "")
+    assert (condition, f"limit is {size_max}" in text) == (TOO_LARGE, True)
+    requests.transfer(message(size_max + 1), b"2", settled=True)
+    client.run()
+    assert client.take(Dispositions) == []

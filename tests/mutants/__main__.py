@@ -20,7 +20,7 @@ from difflib import unified_diff
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tests.mutants.callers import Callers, ReachReport
 from tests.mutants.equivalent import Equivalents
@@ -34,8 +34,8 @@ LEFT_OUT = ("model/properties_page.py",)
 NOTICED_MIN = 0.97
 
 FOLDERS = (
-    *("amqp", "broker", "contract", "contract_a", "definitions", "gateway", "http", "management", "meter", "model"),
-    *("server", "simulation", "store"),
+    *("amqp", "broker", "cluster", "contract", "contract_a", "definitions", "gateway", "http", "management", "meter"),
+    *("model", "server", "simulation", "store"),
 )
 """Of tests that start no process; those of `http` and `server` start namespaces in their own."""
 FILES_TOGETHER = 20
@@ -96,7 +96,7 @@ def main() -> int:
         source = trees[0].source
         chosen = sample(every_mutant(source, options.package or PACKAGES, options.file), options.count, options.seed)
         print(f"{len(chosen)} changes with seed {options.seed}; first a run of all tests without a change", flush=True)
-        tests = Callers(source, _reach(trees, options.reach))
+        tests = _reach(trees, options.reach)
         print(f"{tests.count} tests pass", flush=True)
         for failed in tests.failed:
             print(f"fails without a change, and is left out: {failed}")
@@ -104,7 +104,7 @@ def main() -> int:
         return _report(*trials.run(chosen))
 
 
-def _reach(trees: list[Tree], path: Path | None) -> dict[str, Any]:
+def _reach(trees: list[Tree], path: Path | None) -> Callers:
     """Piece by piece, so that a run that is ended has not seen them in vain."""
     root = trees[0].root
     report = ReachReport(root, path)
@@ -129,7 +129,7 @@ def _reach(trees: list[Tree], path: Path | None) -> dict[str, Any]:
     with ThreadPoolExecutor(len(trees)) as pool:
         for done in as_completed([pool.submit(trace, piece) for piece in pieces]):
             done.result()
-    return report.test_files
+    return Callers(report.test_files, report.imported)
 
 
 class Trials:

@@ -1,11 +1,9 @@
 """The tests of the tree by the lines that they reach: what `tests.mutants.reach` has seen in, the tests of a change out."""
 
-import ast
 import json
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from pathlib import Path
-from types import CodeType
 from typing import Any, NamedTuple
 
 from tests.mutants.mutations import Lines, Mutation
@@ -24,8 +22,8 @@ class TimedTest(NamedTuple):
 
 
 class Callers:
-    def __init__(self, source: Path, test_files: Mapping[str, Any]) -> None:
-        self._source = source
+    def __init__(self, test_files: Mapping[str, Any], imported: Mapping[str, int]) -> None:
+        self._imported = imported
         self.failed: list[str] = []
         self._by_file: dict[str, list[tuple[TimedTest, int]]] = {}  # with the lines of that file
         self.count = 0
@@ -40,22 +38,20 @@ class Callers:
     def sample(self) -> list[TimedTest]:
         """One of each file of tests."""
         tests = {test for tests in self._by_file.values() for test, _ in tests}
-        by_time = sorted(tests, key=lambda test: -test.seconds)
+        by_time = sorted(tests, key=lambda test: -test.clock)
         return list({test.node_id.partition("::")[0]: test for test in by_time}.values())
 
     def of(self, file: str, mutation: Mutation) -> tuple[str, list[TimedTest]]:
         """The function to be changed, and the tests that reach the change: the nearest ones, and the others.
 
-        What no test calls may still be called by the file itself while it is imported; that counts as outside of all functions.
+        What no test reaches may still be reached by the file itself while it is imported; that counts as outside of all functions.
         """
         if mutation.function:
             tests = self._reaching(file, mutation.statement_lines)
             if tests:
                 return mutation.function, self._ordered(file, tests)
-            tests = self._reaching(file, mutation.function_lines)
-            if tests:
-                has_code = bits(_all(mutation.statement_lines)) & self._lines_with_code(file)
-                return mutation.function, [] if has_code else self._ordered(file, tests)
+            if not self._imported.get(file, 0) & bits(_all(mutation.statement_lines)):
+                return mutation.function, []
         return "", self._ordered(file, [test for test, _ in self._by_file.get(file, [])])
 
     def _reaching(self, file: str, lines: Lines) -> list[TimedTest]:
@@ -65,30 +61,18 @@ class Callers:
     def _ordered(self, file: str, tests: list[TimedTest]) -> list[TimedTest]:
         package = file.partition("/")[0]
         folders = tuple(f"tests/{folder}/" for folder in NEAREST.get(package, (package,)))
-        tests = sorted(tests, key=lambda test: test.seconds)
+        tests = sorted(tests, key=lambda test: test.clock)
         near = [test for test in tests if test.node_id.startswith(folders)]
         far = [test for test in tests if not test.node_id.startswith(folders)]
         return [*_first(near, NEAR_SECONDS_MAX), *_first(far, FAR_SECONDS_MAX)]
-
-    def _lines_with_code(self, file: str) -> int:
-        code = compile(ast.parse((self._source / file).read_bytes()), file, "exec")
-        return bits(_lines(code))
 
 
 def _all(lines: Lines) -> range:
     return range(lines.first, lines.last + 1)
 
 
-def _lines(code: CodeType) -> set[int]:
-    found = {line for _, _, line in code.co_lines() if line}
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            found |= _lines(each)
-    return found
-
-
 def _first(tests: list[TimedTest], seconds_max: float) -> list[TimedTest]:
-    ends = accumulate([test.seconds for test in tests])
+    ends = accumulate([test.clock for test in tests])
     return [test for test, end in zip(tests, ends, strict=True) if end <= seconds_max or test is tests[0]]
 
 
@@ -100,10 +84,11 @@ class ReachReport:
         self._path = path
         self._source_digest = digest((root / "src").rglob("*.py"))
         self.test_files: dict[str, Any] = {}
+        self.imported: dict[str, int] = {}
         if path is not None and path.exists():
             kept = json.loads(path.read_text())
             if kept["source"] == self._source_digest:
-                self.test_files = kept["test_files"]
+                self.test_files, self.imported = kept["test_files"], kept["imported"]
 
     def missing(self, test_files: Iterable[str]) -> list[str]:
         """And forgets what is out of date."""
@@ -117,6 +102,10 @@ class ReachReport:
     def add(self, test_files: Iterable[str], report: str) -> None:
         """What running these has shown; of some of them nothing is run."""
         nothing = {name: {"digest": digest([self._root / name]), "tests": {}, "failed": []} for name in test_files}
-        self.test_files |= nothing | json.loads(report)
+        found = json.loads(report)
+        self.test_files |= nothing | found["test_files"]
+        for file, lines in found["imported"].items():
+            self.imported[file] = self.imported.get(file, 0) | int(lines, 16)
         if self._path is not None:
-            self._path.write_text(json.dumps({"source": self._source_digest, "test_files": self.test_files}))
+            kept = {"source": self._source_digest, "test_files": self.test_files, "imported": self.imported}
+            self._path.write_text(json.dumps(kept))

@@ -56,7 +56,6 @@ class Mutation(NamedTuple):
     end: int
     replacement: bytes
     statement_lines: Lines  # of the statement that it is in, or of its head if others are inside
-    function_lines: Lines
 
     def apply(self, source: bytes) -> bytes:
         return source[: self.start] + self.replacement + source[self.end :]
@@ -84,7 +83,7 @@ class _Finder(ast.NodeVisitor):
         self._source = source
         self._line_starts = [0, *[match.end() for match in re.finditer(b"\n", source)]]
         self._scopes: list[str] = []
-        self._statement = self._function = Lines(0, 0)
+        self._statement = Lines(0, 0)
         self._is_in_function = False
         self._returns_truth = False
 
@@ -106,7 +105,7 @@ class _Finder(ast.NodeVisitor):
     def _replace(self, kind: str, start: int, end: int, replacement: bytes) -> None:
         line = self._source.count(b"\n", 0, start) + 1
         function = ".".join(self._scopes) if self._is_in_function else ""
-        self.mutations.append(Mutation(kind, function, line, start, end, replacement, self._statement, self._function))
+        self.mutations.append(Mutation(kind, function, line, start, end, replacement, self._statement))
 
     def _replace_node(self, kind: str, node: ast.AST, replacement: bytes) -> None:
         self._replace(kind, *self._bounds(node), replacement)
@@ -138,17 +137,16 @@ class _Finder(ast.NodeVisitor):
     def _visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         if node.name in UNTESTED_METHODS or any(_name(each) == "overload" for each in node.decorator_list):
             return
-        before = self._is_in_function, self._returns_truth, self._function
+        before = self._is_in_function, self._returns_truth
         for default in [*node.args.defaults, *filter(None, node.args.kw_defaults)]:
             self.visit(default)
         self._scopes.append(node.name)
         self._is_in_function = True
-        self._function = Lines(node.lineno, node.end_lineno or node.lineno)
         self._returns_truth = isinstance(node.returns, ast.Name) and node.returns.id == "bool"
         for statement in node.body:
             self.visit(statement)
         self._scopes.pop()
-        self._is_in_function, self._returns_truth, self._function = before
+        self._is_in_function, self._returns_truth = before
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         if any(_name(base) in ("Protocol", "TypedDict") for base in node.bases):

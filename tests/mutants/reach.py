@@ -1,8 +1,9 @@
 """Which lines each test reaches, a plugin for pytest: `-p tests.mutants.reach` writes a file of JSON.
 
 A change in a line can be noticed by nobody who does not reach it. Lines are bits of a number for each file, and bit 0 stands for what a
-file has outside of its functions, which is noticed by those who import from it: every test of a file that does. A function that a test
-calls again and again is traced for the first calls only, and then counts as reached with all of its lines.
+file has outside of its functions, which is noticed by those who import from it: every test of a file that does. Functions may be called
+while files are imported, too: those lines are reported apart from the tests. A function that is called again and again is traced for
+the first calls only, and then counts as reached with all of its lines.
 """
 
 import ast
@@ -65,12 +66,21 @@ def clear_caches() -> None:
 
 
 class Tracer:
-    """The lines of one test."""
+    """The lines of one test, or of all imports."""
 
     def __init__(self, source: str) -> None:
         self._source = source
         self._calls_left: dict[CodeType, int] = {}
         self._lines: set[tuple[CodeType, int]] = set()
+
+    def begin(self) -> None:
+        threading.settrace(self.call)
+        sys.settrace(self.call)
+
+    def end(self) -> dict[str, int]:
+        sys.settrace(None)
+        threading.settrace(None)
+        return self._by_file()
 
     def call(self, frame: FrameType, event: str, _: object) -> "Callable[[FrameType, str, Any], Any] | None":
         code = frame.f_code
@@ -84,7 +94,7 @@ class Tracer:
         self._lines.add((frame.f_code, frame.f_lineno))
         return self._line
 
-    def by_file(self) -> dict[str, int]:
+    def _by_file(self) -> dict[str, int]:
         found: defaultdict[str, set[int]] = defaultdict(set)
         for code, line in self._lines.copy():
             found[code.co_filename].add(line)
@@ -99,27 +109,32 @@ class Reach:
         self._root = root
         self._source = f"{root / 'src' / 'twinbus'}{os.sep}"
         self._report = report
+        self._importing = Tracer(self._source)
+        self._imported: dict[str, int] = {}
         self._tests: dict[str, dict[str, Any]] = {}
         self._failed: set[str] = set()
+
+    def begin(self) -> None:
+        self._importing.begin()
+
+    def pytest_collection_finish(self) -> None:
+        self._imported = self._importing.end()
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         tracer = Tracer(self._source)
         clear_caches()
-        # Also by the processor: on a machine that is busy with other things every test would seem too slow to be tried.
         started, started_cpu = time.monotonic(), time.process_time()
-        threading.settrace(tracer.call)
-        sys.settrace(tracer.call)
+        tracer.begin()
         yield
-        sys.settrace(None)
-        threading.settrace(None)
+        found = tracer.end()
         reached = dict.fromkeys(imports(item.path), 1)
-        for file, lines in tracer.by_file().items():
+        for file, lines in found.items():
             reached[file] = reached.get(file, 0) | lines
         self._tests[item.nodeid] = {
             "seconds": round(time.process_time() - started_cpu, 4),
             "clock": round(time.monotonic() - started, 4),
-            "lines": {file: f"{lines:x}" for file, lines in reached.items()},
+            "lines": _in_hex(reached),
         }
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -137,8 +152,16 @@ class Reach:
                 file["failed"].append(test)
             else:
                 file["tests"][test] = facts
-        self._report.write_text(json.dumps(files))
+        self._report.write_text(json.dumps({"test_files": files, "imported": _in_hex(self._imported)}))
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Reach(config.rootpath, Path(os.environ[REPORT])))
+def _in_hex(lines: dict[str, int]) -> dict[str, str]:
+    return {file: f"{found:x}" for file, found in lines.items()}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Before anything of ours is imported."""
+    reach = Reach(early_config.rootpath, Path(os.environ[REPORT]))
+    early_config.pluginmanager.register(reach)
+    reach.begin()

@@ -22,7 +22,7 @@ from tests.mutants import reach, warm
 from tests.mutants.callers import Callers, TimedTest
 from tests.mutants.mutations import Mutation
 
-COPIED = ("src", "tests", "bench", "docs", "examples", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
+COPIED = ("src", "tests", "bench", "deploy", "docs", "examples", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
 IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", "node_modules")
 
 REACH_TIMEOUT_S = 5_400
