@@ -51,6 +51,19 @@ def test_a_deferred_message_somebody_holds_is_not_found(sim: Simulation) -> None
     assert isinstance(take_deferred(sim, queue.main, number).error, MessageNotFound)
 
 
+def test_a_deferred_message_can_be_received_again_once_its_lock_has_expired(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q", lock_duration=30_000))
+    sim.send(queue, make_message("m"))
+    (number,) = defer_all(sim, queue.main, 1)
+    sim.advance(600_000)
+    (delivery,) = take_deferred(sim, queue.main, number).value
+    assert delivery.locked_until == sim.now + 30_000
+    sim.advance(29_999)
+    assert isinstance(take_deferred(sim, queue.main, number).error, MessageNotFound)
+    sim.advance(1)
+    assert len(take_deferred(sim, queue.main, number).value) == 1
+
+
 def test_deferred_messages_are_received_all_or_none(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q"))
     sim.send(queue, make_message("deferred"), make_message("active"))

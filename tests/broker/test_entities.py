@@ -402,22 +402,16 @@ def test_a_subscription_does_not_change_while_a_store_of_it_is_unhealthy(sim: Si
     former = SubscriptionDescription("t", "s")
     subscription = sim.subscription(former)
     sim.lose_store(2)
-    for change in (
-        lambda answer: sim.entities.update(SubscriptionDescription("t", "s", max_delivery_count=3), sim.now, answer),
-        lambda answer: sim.entities.check_rules_can_change("t", "s", sim.now, answer),
-    ):
-        answer: Answer[None] = Answer()
-        change(answer)
-        assert isinstance(answer.error, FragmentUnavailable)
+    answers: list[Answer[None]] = [Answer(), Answer()]
+    sim.entities.update(SubscriptionDescription("t", "s", max_delivery_count=3), sim.now, answers[0])
+    sim.entities.check_rules_can_change("t", "s", sim.now, answers[1])
+    assert [type(answer.error) for answer in answers] == [FragmentUnavailable] * 2
     assert subscription.description == former
 
 
 def test_rules_of_a_subscription_that_is_not_there_cannot_change(sim: Simulation) -> None:
     sim.topic(TopicDescription("t"))
-    for change in (
-        lambda answer: sim.entities.check_rules_can_change("t", "s", sim.now, answer),
-        lambda answer: sim.entities.change_rules("t", "s", ["$Default"], [], sim.now, answer),
-    ):
-        answer: Answer[None] = Answer()
-        change(answer)
-        assert isinstance(answer.error, EntityNotFound)
+    answers: list[Answer[None]] = [Answer(), Answer()]
+    sim.entities.check_rules_can_change("t", "s", sim.now, answers[0])
+    sim.entities.change_rules("t", "s", ["$Default"], [], sim.now, answers[1])
+    assert [type(answer.error) for answer in answers] == [EntityNotFound] * 2

@@ -1,5 +1,7 @@
 """Message sessions (contract A9)."""
 
+from dataclasses import replace
+
 import pytest
 
 from twinbus.broker.commands import GetSessionState, ListSessions, Peek, Purge, ReceiveDeferred, SetSessionState
@@ -19,7 +21,7 @@ from twinbus.errors import (
     SessionCannotBeLocked,
     SessionLockLost,
 )
-from twinbus.model.descriptions import QueueDescription
+from twinbus.model.descriptions import EntityStatus, QueueDescription
 from twinbus.store.changes import StoredMessage
 from twinbus.testing.messages import make_message, message_id_of
 from twinbus.testing.simulation import Answer, EachReply, SimReceiver, Simulation
@@ -84,6 +86,21 @@ def test_a_named_session_can_be_locked_without_messages(sim: Simulation, queue: 
     assert receiver.session.locked_until == sim.now + LOCK
     send(sim, queue, "empty", "first")
     assert receiver.ids() == ["first"]
+
+
+@pytest.mark.one_node("the control plane tells the other nodes")
+def test_a_receiver_that_holds_a_session_gets_its_messages_once_its_queue_may_be_received_from_again(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    receivers = [session_receiver(sim, queue, session_id) for session_id in ("x", "y")]
+    description = queue.description
+    sim.entities.update(replace(description, status=EntityStatus.RECEIVE_DISABLED), sim.now, Answer[None]())
+    send(sim, queue, "x", "m")
+    send(sim, queue, "y", "n")
+    assert [receiver.ids() for receiver in receivers] == [[], []]
+    sim.entities.update(description, sim.now, Answer[None]())
+    sim.run()
+    assert [receiver.ids() for receiver in receivers] == [["m"], ["n"]]
 
 
 @pytest.mark.rule("A9.1")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.front import Client, Front, payload
+from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Symbol
 from twinbus.amqp.events import Deliveries, Dispositions, LinkDetached
 from twinbus.gateway.links.bindings import IDLE_MAX
@@ -112,3 +113,19 @@ def test_a_session_is_free_once_the_link_that_holds_it_was_detached_by_force(fro
     assert conditions(client) == ["amqp:link:detach-forced"]
     client.receiver("talks", session_filter=wanted)
     assert conditions(client) == []
+
+
+@pytest.mark.parametrize("address", [None, "", 7])
+@pytest.mark.parametrize("is_sender", [False, True])
+def test_a_link_without_an_address_is_refused_and_the_connection_serves_on(
+    front: Front, address: Any, is_sender: bool
+) -> None:
+    client = front.client()
+    client.begin().attach(
+        "nameless", is_sender=is_sender, source=Source(address=address), target=Target(address=address)
+    )
+    client.run()
+    assert conditions(client) == ["com.microsoft:argument-error"]
+    client.sender("orders").transfer(payload("a"), b"1")
+    client.run()
+    assert len(client.take(Dispositions)) == 1

@@ -278,6 +278,7 @@ def test_a_request_that_names_the_link_of_a_session_and_no_session_is_about_that
     for session in ("s1", "s2"):
         put(front, f"of {session}", "talks", group_id=session)
     client = front.client()
+    client.receiver("talks", session_filter={Symbol("com.microsoft:session-filter"): "s1"})
     receiver = client.receiver("talks", credit=1, session_filter={Symbol("com.microsoft:session-filter"): "s2"})
     (delivery,) = client.received()
     node, link = client.node("talks/$management"), {"associated-link-name": receiver.name}

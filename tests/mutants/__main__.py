@@ -12,7 +12,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -34,10 +34,10 @@ LEFT_OUT = ("model/properties_page.py",)
 NOTICED_MIN = 0.97
 
 FOLDERS = (
-    *("amqp", "broker", "cluster", "contract", "contract_a", "definitions", "gateway", "http", "management", "meter"),
-    *("model", "server", "simulation", "store"),
+    *("amqp", "broker", "client", "cluster", "contract", "contract_a", "definitions", "gateway", "http", "management"),
+    *("meter", "model", "server", "simulation", "store"),
 )
-"""Of tests that start no process; those of `http` and `server` start namespaces in their own."""
+"""Of tests that start no process; those of `client`, `http` and `server` start namespaces in their own."""
 FILES_TOGETHER = 20
 PROCESSES = 2
 
@@ -57,11 +57,11 @@ class Mutant(NamedTuple):
         return "\n".join(f"    {line}" for line in list(lines)[2:])
 
 
-def every_mutant(source: Path, packages: Sequence[str], file: str | None) -> Iterator[Mutant]:
+def every_mutant(source: Path, packages: Sequence[str], files: Collection[str] | None) -> Iterator[Mutant]:
     for package in packages:
         for path in sorted((source / package).rglob("*.py")):
             name = path.relative_to(source).as_posix()
-            if name not in LEFT_OUT and (file is None or name == file):
+            if name not in LEFT_OUT and (files is None or name in files):
                 content = path.read_bytes()
                 yield from (Mutant(name, mutation, content) for mutation in mutations(content))
 
@@ -153,7 +153,7 @@ class Trials:
         return self._results, self._missed
 
     def _work(self, tree: Tree, waiting: Iterator[Mutant]) -> None:
-        tree.warm_up(self._tests.sample())
+        tree.warm_up()
         while time.monotonic() < self._ends_at:
             with self._lock:
                 mutant = next(waiting, None)
@@ -201,7 +201,9 @@ def _options() -> argparse.Namespace:
         "--minutes", type=float, default=30, help="after which no further change is tried; 30 if omitted"
     )
     parser.add_argument("--package", action="append", choices=PACKAGES, help="all if omitted; may be repeated")
-    parser.add_argument("--file", help="one file alone, such as broker/fragment/locks.py")
+    parser.add_argument(
+        "--file", action="append", help="one file alone, such as broker/fragment/locks.py; may be repeated"
+    )
     parser.add_argument("--processes", type=int, default=PROCESSES, help=f"that try changes; {PROCESSES} if omitted")
     parser.add_argument(
         "--reach", type=Path, help="keeps the lines that each test reaches; later runs trace only files that changed"

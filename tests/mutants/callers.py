@@ -35,12 +35,6 @@ class Callers:
                 for file, lines in test["lines"].items():
                     self._by_file.setdefault(file, []).append((timed, int(lines, 16)))
 
-    def sample(self) -> list[TimedTest]:
-        """One of each file of tests."""
-        tests = {test for tests in self._by_file.values() for test, _ in tests}
-        by_time = sorted(tests, key=lambda test: -test.clock)
-        return list({test.node_id.partition("::")[0]: test for test in by_time}.values())
-
     def of(self, file: str, mutation: Mutation) -> tuple[str, list[TimedTest]]:
         """The function to be changed, and the tests that reach the change: the nearest ones, and the others.
 

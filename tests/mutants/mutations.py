@@ -259,7 +259,7 @@ class _Finder(ast.NodeVisitor):
             return
         arguments: list[ast.AST] = [*node.args, *node.keywords]
         arguments.sort(key=self._bounds)
-        if arguments and not isinstance(arguments[-1], ast.GeneratorExp):
+        if arguments and not (isinstance(arguments[-1], ast.GeneratorExp) or _is_default(node, arguments[-1])):
             start = self._bounds(arguments[-2])[1] if len(arguments) > 1 else self._bounds(arguments[-1])[0]
             self._replace("argument", start, self._bounds(arguments[-1])[1], b"")
         self.generic_visit(node)
@@ -283,6 +283,12 @@ def _name(node: ast.AST) -> str:
     if isinstance(node, ast.Subscript):
         return _name(node.value)
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _is_default(call: ast.Call, argument: ast.AST) -> bool:
+    """The order of bytes, which is written out and would be the same without."""
+    is_big = isinstance(argument, ast.Constant) and argument.value == "big"
+    return is_big and _name(call.func) in ("to_bytes", "from_bytes")
 
 
 def _is_text(node: ast.AST) -> bool:

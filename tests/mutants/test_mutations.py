@@ -45,6 +45,8 @@ def changed(source: str, kind: str) -> list[str]:
         ("argument", "f(a, b=c)", ["f(a)"]),
         ("argument", "f(a)", ["f()"]),
         ("argument", "assert f(a)", []),
+        ("argument", 'a.to_bytes(4, "big")', []),
+        ("argument", 'a.to_bytes(4, "little")', ["a.to_bytes(4)"]),
         ("argument", "zip(a, f(b), strict=True)", ["zip(a, f(), strict=True)"]),
     ],
 )

@@ -106,3 +106,33 @@ def test_large_frames_arrive_whole_and_in_order_however_they_are_cut(
             ]
             read = b""
     assert found == sent
+
+
+def test_of_one_read_only_frames_that_start_within_the_share_are_taken() -> None:
+    frame = encode_frame(1, b"body")
+    reader = in_frames()
+    for share, count in ((1, 1), (len(frame), 1), (len(frame) + 1, 2)):
+        assert len(list(reader.frames(frame * 3, share))) == count
+        assert reader.unread_size == (3 - count) * len(frame)
+        assert len(bodies(reader, b"")) == 3 - count
+
+
+def test_a_large_frame_that_began_in_an_earlier_read_counts_in_the_share() -> None:
+    large, small = encode_frame(1, bytes(LARGE)), encode_frame(2, b"body")
+    for more, count in ((0, 0), (1, 1), (len(small) + 1, 2)):
+        reader = in_frames(4 * LARGE)
+        assert list(reader.frames(large[:100], LARGE)) == []
+        assert len(list(reader.frames(large[100:] + small * 4, len(large) + more))) == 1 + count
+        assert reader.unread_size == (4 - count) * len(small)
+
+
+def test_bytes_that_are_kept_come_behind_those_that_wait_and_fit_in_one_frame() -> None:
+    frames = [encode_frame(number, b"body") for number in range(4)]
+    reader = in_frames()
+    assert len(list(reader.frames(frames[0] + frames[1], 1))) == 1
+    reader.keep(frames[2])
+    reader.keep(frames[3])
+    assert [channel for _, channel, _ in bodies(reader, b"")] == [1, 2, 3]
+    reader.keep(bytes(FRAME_SIZE_MIN))
+    with pytest.raises(ConnectionFault, match=f"{FRAME_SIZE_MIN + 1} bytes"):
+        reader.keep(b"x")

@@ -188,6 +188,10 @@ def test_times_differ_by_durations() -> None:
     assert outcome("due - sent <= @limit", view_of(user), limit=timedelta(hours=2))
     assert outcome("sent + @limit > due", view_of(user), limit=timedelta(hours=3))
     assert outcome("sent < @noon", view_of(user), noon=noon + timedelta(milliseconds=1))
+    assert outcome("sent + @limit = due AND @limit + sent = due", view_of(user), limit=timedelta(hours=2))
+    assert outcome("due - @limit = sent", view_of(user), limit=timedelta(hours=2))
+    hours = {"one": timedelta(hours=1), "three": timedelta(hours=3), "two": timedelta(hours=2)}
+    assert outcome("@one + @two = @three AND @three - @two = @one AND -@one + @two = @one", view_of(user), **hours)
     assert outcome("sent = @noon", view_of(user), noon=noon.replace(tzinfo=None))
 
 

@@ -164,6 +164,26 @@ def test_a_rule_that_is_removed_leaves_those_that_are_found_by_the_same_property
     assert copied(index, view) == []
 
 
+@pytest.mark.parametrize(
+    ("expression", "colour", "size", "is_found"),
+    [
+        ("colour = 'red' AND size > 3", "red", 4, True),
+        ("colour = 'red' AND size > 3", "red", 3, False),
+        ("colour = 'red' AND size > 3", "blue", 4, False),
+        ("colour = 'red' AND 4 = size", "red", 4, True),
+        ("size = 3 AND size = 4", "red", 3, False),
+        ("size = 4 AND size = 3", "red", 3, False),
+    ],
+)
+@pytest.mark.parametrize("action", [None, MARK])
+def test_a_filter_that_needs_an_equality_and_more_has_to_hold_whole(
+    expression: str, colour: str, size: int, is_found: bool, action: SqlAction | None
+) -> None:
+    index = index_of(("s", RuleDescription("r", SqlFilter(expression), action)))
+    found = copied(index, view_of({"colour": colour, "size": size}))
+    assert found == ([("s", action is not None)] if is_found else [])
+
+
 def test_a_subscription_without_rules_gets_nothing() -> None:
     index = index_of(("s", RuleDescription("$Default")))
     index.remove_rule("s", "$default")

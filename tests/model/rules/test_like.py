@@ -98,3 +98,14 @@ def test_a_search_in_a_long_text_begins_with_the_first_character_of_the_pattern(
 ) -> None:
     monkeypatch.setattr(like_module, "STEPS_FEW", -1)
     assert like_matcher("%a_c%", None)(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("abcd", True), ("abcxd", True), ("abc", False), ("dabc", False), ("abccd", True)]
+)
+def test_a_search_in_a_long_text_goes_on_right_behind_what_was_found(
+    text: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(like_module, "STEPS_FEW", -1)
+    for pattern in ("%a_c%d%", "%a_c%d"):
+        assert like_matcher(pattern, None)(text) is expected

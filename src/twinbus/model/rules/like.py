@@ -71,10 +71,9 @@ class _Piece:
         self._open = 0
 
     def is_at(self, text: str, start: int) -> bool:
+        """There have to be as many characters as it has."""
         if self.literal is not None:
             return text.startswith(self.literal, start)
-        if start + self.length > len(text):
-            return False
         start += self._left
         return all(character is None or text[start + index] == character for index, character in enumerate(self._core))
 
