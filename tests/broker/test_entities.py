@@ -1,6 +1,7 @@
 """The registry: create, update, delete over all fragments or not at all (contract A6)."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -370,11 +371,13 @@ def test_what_an_entity_holds_is_counted_and_what_is_not_there_is_not_found(sim:
         assert isinstance(counted(sim, path).error, EntityNotFound)
 
 
+def holdings(counts: Sequence[int], last_used_at: int) -> Holdings:
+    a, b, c, d = [QueueCounts(count, 10 * count, 20 * count, 30 * count, is_limited=False) for count in counts]
+    return Holdings(a, b, c, d, last_used_at)
+
+
 def test_counts_of_two_nodes_add_up_and_the_later_use_counts() -> None:
-    counts = [QueueCounts(number, 10 * number, 20 * number, 30 * number, is_limited=False) for number in range(1, 9)]
-    together = Holdings(*counts[:4], last_used_at=7) + Holdings(*counts[4:], last_used_at=5)
-    sums = [QueueCounts(sum_, 10 * sum_, 20 * sum_, 30 * sum_, is_limited=False) for sum_ in (6, 8, 10, 12)]
-    assert together == Holdings(*sums, last_used_at=7)
+    assert holdings([1, 2, 3, 4], 7) + holdings([5, 6, 7, 8], 5) == holdings([6, 8, 10, 12], 7)
 
 
 @pytest.mark.parametrize("is_first", [False, True])
