@@ -75,6 +75,24 @@ def test_all_fragments_get_their_turn() -> None:
     assert len(deliveries) == 16
 
 
+@pytest.mark.one_node("over several nodes each has turns of its own")
+@pytest.mark.rule("A5.1")
+def test_what_a_receiver_gets_at_once_is_of_as_few_fragments_as_have_it_and_the_next_has_the_next_turn() -> None:
+    sim = Simulation(16)
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    for burst in range(16):
+        sim.send(queue, *[make_message(f"{burst}-{number}") for number in range(200)])
+    receiver = sim.receiver(queue.main, 150)
+    for first in range(16):
+        if first:
+            receiver.credit = 150
+            queue.main.pump(sim.now)
+        assert {delivery.lock_token[0] for delivery in receiver.take()} == {first}
+    receiver.credit = 300
+    queue.main.pump(sim.now)
+    assert len({delivery.lock_token[0] for delivery in receiver.take()}) == 6
+
+
 @pytest.mark.rule("A5.1")
 def test_fragments_with_messages_share_the_turns_of_those_without() -> None:
     sim = Simulation(16)

@@ -10,6 +10,7 @@ from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment import settlement
 from twinbus.broker.fragment_transaction import FragmentTransaction
 from twinbus.broker.outcomes import COMPLETE, Abandon, DeadLetter, Defer, Outcome, Release
+from twinbus.broker.replies import UNAWAITED, SettleReply
 from twinbus.errors import MessageLockLost, MessageTooLarge, NotAllowed
 from twinbus.model.content import application_properties
 from twinbus.model.descriptions import QueueDescription
@@ -68,6 +69,21 @@ def test_very_many_are_settled_in_steps_and_each_is_answered_once(
     home = queue.dead_letter if isinstance(outcome, DeadLetter) else queue.main
     expected = [] if outcome is COMPLETE else names
     assert sim.receiver(home, 100).ids() == expected
+
+
+@pytest.mark.one_node("another node is always waited for")
+@pytest.mark.parametrize(
+    ("outcome", "reply", "expected"),
+    [(COMPLETE, UNAWAITED, 1), (COMPLETE, EachReply(), 0), (Abandon(), UNAWAITED, 0), (DeadLetter(), UNAWAITED, 0)],
+    ids=["completed", "completed with an answer", "abandoned", "dead-lettered"],
+)
+def test_the_store_may_take_its_time_where_nobody_waits_for_the_answer_or_for_the_message(
+    sim: Simulation, queue: QueueEntity, outcome: Outcome, reply: SettleReply, expected: int
+) -> None:
+    sim.send(queue, make_message("m"))
+    queue.main.settle_each([receive_one(sim, queue).lock_token], outcome, sim.now, reply)
+    sim.run()
+    assert sim.ports[0].unawaited_count == expected
 
 
 def test_a_store_that_is_lost_between_two_steps_fails_the_rest(

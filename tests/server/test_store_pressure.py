@@ -27,7 +27,7 @@ class ByteLine:
     def __init__(self) -> None:
         self.size = 0
 
-    def commit(self, changes: list[Change], /) -> int:
+    def commit(self, changes: list[Change], /, *, is_awaited: bool = True) -> int:
         return self.size
 
     def query(self, read: object, /) -> None: ...

@@ -228,7 +228,9 @@ class MessageBroker:
             self.leaving.discard(fragment.key)
             tell(fragment.drop)
 
-    def commit(self, changes: list[Change], effect: Effect | None, failed: Failed | None) -> None:
+    def commit(
+        self, changes: list[Change], effect: Effect | None, failed: Failed | None, *, is_awaited: bool = True
+    ) -> None:
         """Calls one of the two: at once only if the store is known to be lost, otherwise when it has answered."""
         if self._joint is not None:
             self._joint.append(_Part(changes, effect, failed))
@@ -240,7 +242,7 @@ class MessageBroker:
             changes = [change for change in changes if self._is_wanted(change)]
         self._last_ticket = ticket = self._last_ticket + 1
         self._waiting[ticket] = failed
-        self._port.commit(changes, partial(self._committed, ticket, effect))
+        self._port.commit(changes, partial(self._committed, ticket, effect), is_awaited=is_awaited)
 
     def _is_wanted(self, change: Change) -> bool:
         return change.fragment not in self.leaving or isinstance(change, FragmentDeleted)

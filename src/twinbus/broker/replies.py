@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError
@@ -34,6 +34,18 @@ class SettleReply(Protocol):
         ...
 
     def failed(self, index: int, error: MessagingError, now: Millis, /) -> None: ...
+
+
+class _Unawaited:
+    def settled(self, indexes: Sequence[int], now: Millis, /) -> None:
+        pass
+
+    def failed(self, index: int, error: MessagingError, now: Millis, /) -> None:
+        pass
+
+
+UNAWAITED: Final[SettleReply] = _Unawaited()
+"""For who settled without waiting for an answer: a lost lock shows when the message returns."""
 
 
 class Waiter(Protocol):

@@ -23,7 +23,11 @@ class StorePort(Protocol):
         """Of commits that have no answer yet, about."""
         ...
 
-    def commit(self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /) -> None: ...
+    def commit(
+        self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /, *, is_awaited: bool = True
+    ) -> None:
+        """`is_awaited`: somebody waits for `done`. If nobody does, the store may take its time, to write it with what comes next."""
+        ...
 
     def query(self, read: Read[T], done: Callable[[T | StoreUnavailable], None], /) -> None:
         """`read` is one of `twinbus.store.reads.READS`, carried out where the store is."""
@@ -35,7 +39,9 @@ class _Elsewhere:
 
     waiting_bytes = 0
 
-    def commit(self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /) -> None:
+    def commit(
+        self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /, *, is_awaited: bool = True
+    ) -> None:
         raise AssertionError("another node serves this store")
 
     def query(self, read: Read[T], done: Callable[[T | StoreUnavailable], None], /) -> None:

@@ -39,8 +39,10 @@ class _SwitchedPort:
     def waiting_bytes(self) -> int:
         return self.port.waiting_bytes
 
-    def commit(self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /) -> None:
-        self.port.commit(changes, done)
+    def commit(
+        self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /, *, is_awaited: bool = True
+    ) -> None:
+        self.port.commit(changes, done, is_awaited=is_awaited)
 
     def query(self, read: Read[T], done: Callable[[T | StoreUnavailable], None], /) -> None:
         self.port.query(read, done)

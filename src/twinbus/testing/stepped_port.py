@@ -35,12 +35,16 @@ class SteppedPort:
         self.commit_count = 0
         self.failure_count = 0  # answers that leave open what was done
         self.query_count = 0
+        self.unawaited_count = 0  # commits that nobody waits for
         self._inbox: deque[_Work] = deque()
 
     def __len__(self) -> int:
         return len(self._inbox)
 
-    def commit(self, changes: list[Change], done: Callable[[StoreUnavailable | None], None]) -> None:
+    def commit(
+        self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], *, is_awaited: bool = True
+    ) -> None:
+        self.unawaited_count += not is_awaited
         self._inbox.append(_Work(changes, None, done))
 
     def query(self, read: Read[T], done: Callable[[T | StoreUnavailable], None]) -> None:

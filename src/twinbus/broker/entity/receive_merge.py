@@ -1,8 +1,9 @@
 """Hand-over from all fragments of a queue to all of its receivers, fair to both (contract A5).
 
 Whatever is ready is shared out evenly among the receivers with credit, the one served last comes last next time,
-and each share is taken from the fragments in turn. A fragment that is not available has nothing ready and so costs
-nothing.
+and the fragments have turns: a share is taken from the one whose turn it is, and from the next ones if that has too little.
+Not a little from each, because what is received together is settled together, and each store that has a part in that writes and
+syncs. A fragment that is not available has nothing ready and so costs nothing.
 
 Handing over can make more ready, or raise credit, in the same call. Such a call finds `_is_pumping` set and returns: the
 loop that runs looks again until nobody has credit or nothing is ready. Without that, a receiver further back in the
@@ -17,9 +18,6 @@ from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hand_over import take_and_delete, take_and_lock
 from twinbus.broker.telling import tell
 from twinbus.clock import Millis
-
-RUN_MAX = 64
-"""Messages of one fragment before it is the next one's turn."""
 
 
 def _nobody_cares(count: int) -> None:
@@ -96,7 +94,7 @@ class ReceiveMerge:
             return take_and_lock(fragment, fragment.lane, count, now)
         deliveries: list[TakenMessage] = []
         for fragment in self._next_fragments():
-            deliveries += take_and_lock(fragment, fragment.lane, min(count - len(deliveries), RUN_MAX), now)
+            deliveries += take_and_lock(fragment, fragment.lane, count - len(deliveries), now)
             if len(deliveries) >= count:
                 break
         return deliveries
@@ -109,7 +107,7 @@ class ReceiveMerge:
                 self.pump(now)
 
         for fragment in self._next_fragments():
-            run = take_and_delete(fragment, fragment.lane, min(count, RUN_MAX), now, receiver.deliver, failed)
+            run = take_and_delete(fragment, fragment.lane, count, now, receiver.deliver, failed)
             receiver.credit -= run
             count -= run
             if count <= 0:

@@ -234,14 +234,14 @@ class Decision:
         assert self._then is None
         self._then = effect
 
-    def commit(self, effect: Effect | None = None, failed: Failed | None = None) -> None:
+    def commit(self, effect: Effect | None = None, failed: Failed | None = None, *, is_awaited: bool = True) -> None:
         """Ask the store for all of it. `effect` is called when it is durable, `failed` if that is not known."""
         fragment, numbers = self.fragment, self._removed
         # Before what is new: a row may leave a fragment and be copied in the same commit.
         changes: list[Change] = [Removed(fragment.key, numbers)] if numbers else []
         if not self._changes and not self._elsewhere and not self._copied:
             # Completing, the hot path: no lane gets anything, so there is nothing to do before the effect.
-            fragment.commit(numbers, changes, effect, failed)
+            fragment.commit(numbers, changes, effect, failed, is_awaited=is_awaited)
             return
         changes += self._changes
         if self._altered:

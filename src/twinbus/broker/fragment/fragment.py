@@ -183,7 +183,13 @@ class Fragment:
     # Rows under way
 
     def commit(
-        self, numbers: Sequence[int], changes: list[Change], effect: Effect | None, failed: Failed | None
+        self,
+        numbers: Sequence[int],
+        changes: list[Change],
+        effect: Effect | None,
+        failed: Failed | None,
+        *,
+        is_awaited: bool = True,
     ) -> None:
         """The one way in which rows of this fragment change: `Decision.commit` calls it.
 
@@ -195,12 +201,11 @@ class Fragment:
         if numbers:
             self._in_flight.append(numbers)
             effect = partial(_landed, self._in_flight, effect)
-        self.broker.commit(changes, effect, failed)
+        self.broker.commit(changes, effect, failed, is_awaited=is_awaited)
 
-    def in_flight(self) -> set[int]:
-        """Rows that are being changed: what a read that was asked for before says of them is out of date."""
-        numbers = {number for numbers in self._in_flight for number in numbers}
-        return numbers | self._kept_out if self._kept_out else numbers
+    def in_flight(self, after: int = 0) -> set[int]:
+        """Rows above this number that are being changed: what a read that was asked for before says of them is out of date."""
+        return {number for numbers in (*self._in_flight, self._kept_out) for number in numbers if number > after}
 
     def keep_out(self, numbers: Sequence[int]) -> Callable[[], None]:
         """Rows that were locked, and will be changed, count as in flight until the function that is returned is called."""
@@ -348,7 +353,8 @@ class Fragment:
     def _refilled(self, lane: Lane, after: int, found: list[StoredMessage] | FragmentUnavailable, now: Millis) -> None:
         if isinstance(found, FragmentUnavailable):
             return
-        taken = self.out_of_lane(found) if after < lane.filter_below else self.in_flight()
+        # What is being received was below the tail, so as a rule nothing is left to be looked for.
+        taken = self.out_of_lane(found) if after < lane.filter_below else self.in_flight(after)
         free = [row for row in found if row.sequence_number not in taken] if taken else found
         self.hide_hops(free)
         lane.fill(found, free)

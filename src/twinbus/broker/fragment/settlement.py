@@ -18,7 +18,7 @@ from twinbus.broker.fragment.reading_again import read_again
 from twinbus.broker.held_contents import unread_content
 from twinbus.broker.message_broker import Effect, Failed
 from twinbus.broker.outcomes import DELAY_MAX, Abandon, Complete, DeadLetter, Defer, Outcome, Release
-from twinbus.broker.replies import SettleReply
+from twinbus.broker.replies import UNAWAITED, SettleReply
 from twinbus.broker.wakeups import LongSteps
 from twinbus.clock import Millis
 from twinbus.errors import (
@@ -117,7 +117,8 @@ def _settle_some(
             reply.failed(index, error, later)
 
     if messages:
-        apply(fragment, messages, outcome, now, partial(reply.settled, good), failed)
+        is_awaited = reply is not UNAWAITED
+        apply(fragment, messages, outcome, now, partial(reply.settled, good), failed, is_awaited=is_awaited)
 
 
 def settle_all(
@@ -208,8 +209,11 @@ def apply(
     now: Millis,
     effect: Effect | None,
     failed: Failed | None = None,
+    *,
+    is_awaited: bool = True,
 ) -> None:
-    """Apply it to messages that are no longer locked."""
+    """Apply it to messages that are no longer locked. `is_awaited`: somebody waits for the effect, besides receivers for what
+    they may get again."""
     unread = needed_contents(fragment, messages, outcome)
     if unread:
         let_in = fragment.keep_out([message.sequence_number for message in messages])
@@ -227,7 +231,7 @@ def apply(
                 decision.remove(messages)
             else:
                 decision.remove_active(messages)
-            decision.commit(effect, failed)
+            decision.commit(effect, failed, is_awaited=is_awaited)
         case Release():
             release(fragment, messages, now)
             if effect is not None:

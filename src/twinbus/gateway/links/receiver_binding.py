@@ -40,6 +40,7 @@ from twinbus.amqp.codec.transfer_writer import Payload
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, Outcome
+from twinbus.broker.replies import UNAWAITED
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError
 from twinbus.gateway.addresses import EntityNode
@@ -273,7 +274,7 @@ class ReceiverBinding:
             self._unsettled.difference_update(tokens)
         if is_settled:
             self.meter.settled(len(tokens))
-            self._queue.settle_each(tokens, outcome, now, SILENT, self.session)
+            self._queue.settle_each(tokens, outcome, now, UNAWAITED, self.session)
             return
         self._settling += len(deliveries)
         reply = _SettleReply(self, [delivery_id for delivery_id, _ in deliveries], confirmation(state))
@@ -340,7 +341,7 @@ class ReceiverBinding:
     def _give_back(self, tokens: Sequence[bytes], now: Millis) -> None:
         """The client is done with these and gave them no outcome that counts: its transaction failed, or the link ended."""
         self.failed(now)
-        self._queue.settle_each(tokens, self._default_outcome, now, SILENT)
+        self._queue.settle_each(tokens, self._default_outcome, now, UNAWAITED)
 
     def confirm(self, ids: Sequence[int], state: DeliveryState) -> None:
         for first, last in ranges(ids):
@@ -418,16 +419,3 @@ class _SettleReply:
 
     def failed(self, index: int, error: MessagingError, now: Millis) -> None:
         self._binding.answer([self._ids[index]], Rejected.because(error))
-
-
-class _Silent:
-    """For deliveries the client settled itself: it waits for no answer, and a lost lock shows when the message returns."""
-
-    def settled(self, indexes: Sequence[int], now: Millis) -> None:
-        pass
-
-    def failed(self, index: int, error: MessagingError, now: Millis) -> None:
-        pass
-
-
-SILENT = _Silent()

@@ -63,6 +63,8 @@ BUFFER_BYTES = 1 << 20
 """Of a line: requests that do not fit cannot share the next sync with those that do."""
 COMMIT_BYTES_MAX = (1 << 31) - (1 << 20)
 """A batch is written in one piece, and the system writes no more than this at once."""
+UNAWAITED_WAIT_S = 0.04
+"""How long what nobody waits for is kept, for something else to go with."""
 RESTART_PAUSE_S = 1.0
 KILL_WAIT_S = 2.0
 
@@ -213,7 +215,9 @@ class SocketLine(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._frames = FrameSpace()
         self._rows: list[StoredMessage] = []  # of an answer that is not complete
-        self._out: list[bytes] = []
+        self._out: list[bytes] = []  # requests that are not sent yet, header and content of each
+        self._is_flush_due = False
+        self._flush_timer: asyncio.TimerHandle | None = None  # for what nobody waits for
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the interface without the base class.
@@ -255,7 +259,7 @@ class SocketLine(asyncio.BufferedProtocol):
         self._transport = None
         self._lost()
 
-    def commit(self, changes: list[Change], /) -> int:
+    def commit(self, changes: list[Change], /, *, is_awaited: bool = True) -> int:
         try:
             pieces = encode_changes(changes)
             size = sum([len(piece) if isinstance(piece, bytes) else 8 * len(piece) for piece in pieces])
@@ -275,7 +279,7 @@ class SocketLine(asyncio.BufferedProtocol):
         elif is_in_pieces:
             self._send_pieces(pieces, size)
         else:
-            self._send(COMMIT, body)
+            self._send(COMMIT, body, is_awaited=is_awaited)
         return size
 
     def _send_pieces(self, pieces: list[Piece], size: int) -> None:
@@ -297,16 +301,26 @@ class SocketLine(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _send(self, kind: int, content: bytes) -> None:
-        """At once if the store has nothing to do; otherwise together with whatever else this turn of the loop asks of it."""
-        is_first = not self._out
+    def _send(self, kind: int, content: bytes, *, is_awaited: bool = True) -> None:
+        """At once if the store has nothing to do; otherwise together with whatever else this turn of the loop asks of it. What
+        nobody waits for goes with the next request, and need not wake the store and sync by itself."""
+        is_idle = self._store.waiting_count <= len(self._out) // 2
         self._out += (HEADER.pack(kind, len(content)), content)
-        if is_first and self._store.is_idle:
+        if self._is_flush_due:
+            return
+        if is_awaited and is_idle:
             self._flush()
-        elif is_first:
+        elif is_awaited:
+            self._is_flush_due = True
             self._loop.call_soon(self._flush)
+        elif self._flush_timer is None:
+            self._flush_timer = self._loop.call_later(UNAWAITED_WAIT_S, self._flush)
 
     def _flush(self) -> None:
+        self._is_flush_due = False
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
         data = b"".join(self._out)
         self._out.clear()
         if data and self._transport is not None:

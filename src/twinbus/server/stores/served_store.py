@@ -101,8 +101,8 @@ Event: TypeAlias = Done | Answer | Failed | Lost | Returned | Pressed
 class Line(Protocol):
     """The way to the store's thread. Requests arrive in order, or not at all if the thread is gone."""
 
-    def commit(self, changes: list[Change], /) -> int:
-        """Returns how many bytes wait because of them."""
+    def commit(self, changes: list[Change], /, *, is_awaited: bool = True) -> int:
+        """Returns how many bytes wait because of them. `is_awaited`: they have to arrive soon."""
         ...
 
     def query(self, read: Read[Any], /) -> None: ...
@@ -186,10 +186,17 @@ class ServedStore:
         """No request waits for its answer."""
         return not self._waiting
 
-    def commit(self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /) -> None:
+    @property
+    def waiting_count(self) -> int:
+        """Of requests without an answer."""
+        return len(self._waiting)
+
+    def commit(
+        self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /, *, is_awaited: bool = True
+    ) -> None:
         """Durable when `done(None)` is called."""
         if (line := self._open_line(done)) is not None:
-            size = line.commit(changes)
+            size = line.commit(changes, is_awaited=is_awaited)
             self.waiting_bytes += size
             self._largest_commit = max(self._largest_commit, size)
             self._waiting.append((done, size))

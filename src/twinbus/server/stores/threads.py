@@ -26,7 +26,7 @@ class ThreadLine:
         self._told = told
         self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
 
-    def commit(self, changes: list[Change], /) -> int:
+    def commit(self, changes: list[Change], /, *, is_awaited: bool = True) -> int:
         self._requests.put(Commit(changes))
         messages = [message for change in changes if isinstance(change, Enqueued) for message in change.messages]
         copied = [change.rows.size_bytes for change in changes if isinstance(change, Copied)]
