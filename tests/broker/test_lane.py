@@ -1,6 +1,9 @@
 """What a lane keeps in memory, and how many messages it knows to lie beyond."""
 
+import pytest
+
 from tests.contract.rows import row
+from twinbus.broker.fragment import lane as lane_module
 from twinbus.broker.fragment.lane import (
     READY_BYTES_MAX,
     READY_COUNT_MAX,
@@ -10,6 +13,8 @@ from twinbus.broker.fragment.lane import (
     Lane,
 )
 from twinbus.broker.wide_lanes import WideLanes
+from twinbus.store.changes import StoredMessage
+from twinbus.testing.simulation import Simulation
 
 
 def open_lane(*numbers: int) -> Lane:
@@ -149,3 +154,114 @@ def test_a_lane_narrowed_during_a_scan_keeps_as_much_as_a_narrow_one() -> None:
     lane.fill(rows, rows)
     assert (len(lane.ready), lane.beyond, lane.tail) == (READY_COUNT_MAX, 8_000, READY_COUNT_MAX)
     assert (lane.is_wide, lane.filter_below) == (False, 2_000)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits that a few messages reach."""
+    sizes = {"READY_COUNT_MAX": 4, "READY_BYTES_MAX": 400, "WIDE_COUNT_MAX": 10, "WIDE_BYTES_MAX": 1_000}
+    for name, size in (sizes | {"STEP_COUNT_MAX": 3, "STEP_BYTES_MAX": 300}).items():
+        monkeypatch.setattr(lane_module, name, size)
+
+
+def sized(number: int, size: int) -> StoredMessage:
+    return row(number, bytes(size))
+
+
+def wide_lane() -> Lane:
+    """Empty, with its tail at 1."""
+    lane = Lane(None, 50, is_open=True, wide_lanes=WideLanes())
+    lane.start_fill()
+    lane.fill([sized(1, 0)], [])
+    lane.start_fill()
+    lane.fill([sized(1, 0)], [])
+    assert lane.is_wide
+    return lane
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(("size", "count"), [(100, 4), (10, 4), (200, 2), (101, 3), (134, 2), (500, 0)])
+def test_new_messages_are_kept_up_to_both_limits_and_the_next_lie_beyond(size: int, count: int) -> None:
+    lane = Lane(None, 0, is_open=True)
+    for number in range(1, 7):
+        lane.admit([sized(number, size)], size)
+    assert (len(lane.ready), lane.beyond, lane.ready_bytes) == (count, 6 - count, count * size)
+    assert lane.tail == count
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(("size", "count"), [(10, 4), (150, 2), (200, 2), (500, 1)])
+def test_what_comes_back_beyond_the_limits_puts_the_last_ones_out_of_memory(size: int, count: int) -> None:
+    lane = Lane(None, 0, is_open=True)
+    lane.tail = 9
+    for number in (5, 4, 3, 2, 1):
+        lane.put_back(sized(number, size))
+    assert (ready(lane), lane.beyond) == (list(range(1, count + 1)), 5 - count)
+    assert (lane.tail, lane.ready_bytes) == (count, count * size)
+    assert lane.filter_below == 9, "what was taken before may be found by the next scan"
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("count", "size", "is_wanted", "room"),
+    [(0, 1, True, (4, 400)), (1, 199, True, (3, 201)), (1, 200, False, (3, 200)), (2, 1, False, (2, 398))],
+)
+def test_a_lane_wants_more_while_half_of_its_room_is_free(
+    count: int, size: int, is_wanted: bool, room: tuple[int, int]
+) -> None:
+    lane = Lane(None, 0, is_open=True)
+    if count:
+        lane.admit([sized(number + 1, size) for number in range(count)], count * size)
+    assert not lane.wants_fill, "nothing lies beyond"
+    lane.admit_beyond(1, 9)
+    assert (lane.wants_fill, lane.room) == (is_wanted, room)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_scan_may_always_bring_one_message() -> None:
+    lane = Lane(None, 1, is_open=True)
+    lane.fill([sized(1, 900)], [sized(1, 900)])
+    assert lane.room == (3, 1)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("count", "size", "is_wanted"), [(6, 1, True), (7, 1, False), (1, 699, True), (1, 700, False), (2, 350, False)]
+)
+def test_a_wide_lane_wants_more_while_a_whole_step_fits(count: int, size: int, is_wanted: bool) -> None:
+    lane = wide_lane()
+    rows = [sized(number + 2, size) for number in range(count)]
+    lane.start_fill()
+    lane.fill(rows, rows)
+    assert (lane.is_wide, lane.wants_fill, lane.room) == (True, is_wanted, (3, 300))
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(("size", "count"), [(1, 10), (100, 10), (101, 9), (500, 2), (1_100, 1)])
+def test_a_wide_lane_keeps_up_to_its_own_limits(size: int, count: int) -> None:
+    lane = wide_lane()
+    rows = [sized(number + 2, size) for number in range(12)]
+    lane.start_fill()
+    lane.fill(rows, rows)
+    assert (len(lane.ready), lane.ready_bytes, lane.beyond) == (count, count * size, 50 - count)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("left", "size", "is_wide"), [(4, 10, True), (3, 10, False), (1, 400, True), (1, 399, False), (0, 1, False)]
+)
+def test_a_wide_lane_is_narrow_again_once_the_rest_fits_a_narrow_one(left: int, size: int, is_wide: bool) -> None:
+    lane = wide_lane()
+    rows = [sized(number + 2, size) for number in range(5 if size < 100 else 2)]
+    lane.start_fill()
+    lane.fill(rows, rows)
+    lane.take(len(rows) - left - 1)
+    lane.beyond = 0
+    lane.take(1)
+    assert (len(lane.ready), lane.is_wide) == (left, is_wide)
+
+
+@pytest.mark.one_node("of one process")
+def test_the_brokers_of_a_namespace_share_their_wide_lanes() -> None:
+    first, second = Simulation(2).brokers
+    assert first.wide_lanes is second.wide_lanes

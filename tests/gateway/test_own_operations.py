@@ -11,8 +11,10 @@ from twinbus.amqp.codec.types import Array, Int, Long, UInt
 from twinbus.amqp.events import Deliveries
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.outcomes import DELAY_MAX, DeadLetter
+from twinbus.gateway.requests.bulk import OWNER_LENGTH_MAX
 from twinbus.gateway.requests.handlers import HANDLERS
 from twinbus.model.descriptions import QueueDescription, TopicDescription
+from twinbus.model.packed_payloads import unpack
 
 NODE = "spread/$management"
 
@@ -151,6 +153,51 @@ def test_a_claim_that_ends_at_a_number_names_its_fragment(client: Client, node: 
 def test_states_of_a_range_are_named(node: NodeClient) -> None:
     arguments = {"first-sequence-number": Long(1), "last-sequence-number": Long(5), "states": Array(["locked"])}
     assert status(node.ask("com.twinbus:peek-range", arguments)) == (400, "com.microsoft:argument-error")
+
+
+def ranged(first: int, last: int, **more: object) -> dict[str, object]:
+    numbers = {"first-sequence-number": Long(first), "last-sequence-number": Long(last)}
+    return numbers | {name.replace("_", "-"): value for name, value in more.items()}
+
+
+@pytest.mark.parametrize("with_bodies", [True, False])
+def test_a_range_comes_in_pages_packed_or_not_with_or_without_bodies(client: Client, with_bodies: bool) -> None:
+    fill(client, 5, "orders")
+    node = client.node("orders/$management")
+    wanted = {} if with_bodies else {"omit_message_body": True}
+    payloads: list[bytes] = []
+    for first, last, following in ((1, 2, 3), (3, 4, 5), (5, 5, None)):
+        asked = ranged(first, 5, message_count=Int(2), **wanted)
+        page = body(node.ask("com.twinbus:peek-range", asked))
+        assert page.get("next-sequence-number") == following
+        payloads = [entry["message"] for entry in page["messages"]]
+        packed = body(node.ask("com.twinbus:peek-range", asked | {"packed": True}))
+        assert packed.get("next-sequence-number") == following
+        assert ("bodies" in packed, "body-ends" in packed) == (with_bodies, with_bodies)
+        fronts = unpack(packed["fronts"], packed["front-ends"])
+        bodies = unpack(packed["bodies"], packed["body-ends"]) if with_bodies else [b""] * len(fronts)
+        assert [front + rest for front, rest in zip(fronts, bodies, strict=True)] == payloads
+        if with_bodies:
+            assert [text_of(payload) for payload in payloads] == [f"m{number}" for number in range(first - 1, last)]
+        else:
+            assert all(decode_sections(payload).body is None for payload in payloads)
+
+
+@pytest.mark.parametrize("more", [{}, {"packed": True}])
+def test_a_range_without_messages_has_no_page_and_a_filter_chooses(client: Client, more: dict[str, object]) -> None:
+    fill(client, 3, "orders")
+    node = client.node("orders/$management")
+    assert status(node.ask("com.twinbus:peek-range", ranged(4, 9, **more)))[0] == 204
+    chosen = ranged(1, 9, filter="sys.SequenceNumber = 2", **more)
+    page = body(node.ask("com.twinbus:peek-range", chosen))
+    assert len(unpack(page["fronts"], page["front-ends"]) if more else page["messages"]) == 1
+    refused = node.ask("com.twinbus:peek-range", ranged(5, 4, **more))
+    assert status(refused) == (400, "com.microsoft:argument-error")
+
+
+def test_the_owner_of_a_claim_has_a_length(node: NodeClient) -> None:
+    for length, code in ((OWNER_LENGTH_MAX, 204), (OWNER_LENGTH_MAX + 1, 400)):
+        assert status(node.ask("com.twinbus:claim", {"owner": "o" * length}))[0] == code
 
 
 def test_a_repair_needs_the_send_claim_where_the_messages_go(front: Front) -> None:
