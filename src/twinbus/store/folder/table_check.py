@@ -185,7 +185,8 @@ def _check_fragments(connection: sqlite3.Connection, file: Path) -> None:
                 f"{file} is damaged: the facts of fragment {row[1]} are not what was written. "
                 f"Restore the folder from a copy."
             )
-    if sum(row[-1] for row in rows) != connection.execute(SQL["journal_row"]).fetchone()[2]:
+    written = connection.execute(SQL["journal_row"]).fetchone()  # that it is there is checked apart
+    if written is not None and sum(row[-1] for row in rows) != written[2]:
         raise StoreDamaged(f"{file} is damaged: fragments are missing. Restore the folder from a copy.")
 
 

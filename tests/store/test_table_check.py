@@ -1,0 +1,239 @@
+"""Tables that are not what checkpoints wrote: single rows are set aside, named and counted off; anything else is refused."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.contract.rows import ELSEWHERE, HERE, everything, holding, numbers, row
+from tests.store.test_folder_check import AT_ONCE
+from twinbus.errors import StoreDamaged, StoreUnavailable
+from twinbus.model.wire_names import MessageState
+from twinbus.store.changes import DuplicatesSeen, Enqueued, SessionStateSet
+from twinbus.store.damage import Damage
+from twinbus.store.folder import table_check
+from twinbus.store.folder.folder_check import check_folder
+from twinbus.store.folder.store import FolderStore
+from twinbus.store.folder.tables import FILE_NAME
+
+FACTS, READ = "the facts are not what was written", "what was read is not what was written"
+HOME = "entity 1, fragment 0, main"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Messages 1 to 5 in one fragment (2 in a session, 4 scheduled), 1 and 2 in another; states and keys in the first."""
+    store = FolderStore(tmp_path / "store", AT_ONCE)
+    scheduled = row(4, state=MessageState.SCHEDULED, due_at=9)
+    holding(store, row(1), row(2, b"of a session", session_id="S"), row(3, b"three"), scheduled, row(5))
+    store.commit([Enqueued(ELSEWHERE, [row(1), row(2)])])
+    store.commit([SessionStateSet(HERE, "s", b"a state", 7), SessionStateSet(HERE, "t", b"other", 7)])
+    store.commit([DuplicatesSeen(HERE, [("one", 10), ("two", 20)])])
+    store.commit([SessionStateSet(HERE, "u", b"", 7)])
+    store.rest()
+    store.close()
+    with closing(FolderStore(tmp_path / "store", AT_ONCE)) as store:
+        store.rest()
+    return tmp_path / "store"
+
+
+def change(folder: Path, statement: str) -> None:
+    with closing(sqlite3.connect(folder / FILE_NAME)) as connection, connection:
+        assert connection.execute(statement).rowcount == 1
+
+
+def message(number: int, fragment_slot: int = 1) -> str:
+    return f"id = {fragment_slot << 44 | number}"
+
+
+def opened(folder: Path) -> FolderStore:
+    return FolderStore(folder, AT_ONCE)
+
+
+def counts(store: FolderStore) -> dict[int, tuple[int, int, int]]:
+    return {each.fragment: (each.active_count, each.deferred_count, each.scheduled_count) for each in store.summaries()}
+
+
+def test_tables_in_order_have_no_damage_and_every_row_of_them_is_checked(folder: Path) -> None:
+    with closing(opened(folder)) as store:
+        assert store.damage() == []
+        assert counts(store) == {HERE: (4, 0, 1), ELSEWHERE: (2, 0, 0)}
+        page = store.check(-1)
+        assert (page.checked, page.next_id, list(page.damaged)) == (7 + 3 + 2, None, [])
+
+
+WRONG = (
+    *(f"{name} = {name} - 1" for name in ("due_at", "expires_at", "delivery_count", "enqueued_at", "enqueued_number")),
+    *("content_sum = content_sum - 1", "session_id = '\"T\"'", "session_key = '\"T\"'", "session_key = NULL"),
+)
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_message_with_a_wrong_fact_is_set_aside_when_it_is_read_and_the_others_are_served(
+    folder: Path, wrong: str
+) -> None:
+    change(folder, f"UPDATE messages SET {wrong} WHERE {message(2)}")
+    place = f"message 2 ({HOME})"
+    assert [each.place for each in check_folder(folder, None)] == [place]
+    with closing(opened(folder)) as store, pytest.raises(StoreUnavailable, match=r"message 2 \("):
+        store.check(-1)
+    with closing(opened(folder)) as store:
+        assert store.damage() == [Damage(FILE_NAME, place, READ)]
+        assert numbers(everything(store)) == [1, 3, 4, 5]
+        assert counts(store) == {HERE: (3, 0, 1), ELSEWHERE: (2, 0, 0)}
+        assert store.summaries()[0].size_bytes == sum(len(each.content) for each in everything(store))
+        assert store.check(-1).checked == 6 + 3 + 2
+    with closing(opened(folder)) as store:
+        assert len(store.damage()) == 1, "the next time everything adds up"
+
+
+@pytest.mark.parametrize("wrong", [*WRONG, "size = size - 1", "state = 1", "slot = 2"])
+def test_once_rows_do_not_add_up_each_is_checked_and_set_aside_before_anything_is_served(
+    folder: Path, wrong: str
+) -> None:
+    change(folder, f"UPDATE messages SET {wrong} WHERE {message(2)}")
+    change(folder, f"DELETE FROM messages WHERE {message(2, 2)}")
+    with closing(opened(folder)) as store:
+        assert store.damage() == [
+            Damage(FILE_NAME, f"message 2 ({HOME})", FACTS),
+            Damage(FILE_NAME, "entity 2, fragment 0, main", "1 messages are missing"),
+        ]
+        assert numbers(everything(store)) == [1, 3, 4, 5]
+        assert counts(store) == {HERE: (3, 0, 1), ELSEWHERE: (1, 0, 0)}
+
+
+def test_what_is_left_of_a_message_that_is_set_aside_is_kept(folder: Path) -> None:
+    change(folder, f"UPDATE messages SET size = 77 WHERE {message(3)}")
+    opened(folder).close()
+    with closing(sqlite3.connect(folder / FILE_NAME)) as connection:
+        ((facts, content),) = connection.execute("SELECT facts, content FROM damaged").fetchall()
+        assert "77" in facts
+        assert content == b"three"
+        assert connection.execute(f"SELECT count(*) FROM contents WHERE {message(3)}").fetchone() == (0,)
+
+
+def test_messages_that_are_missing_are_counted_and_named_by_their_fragment(folder: Path) -> None:
+    change(folder, f"DELETE FROM messages WHERE {message(3)}")
+    change(folder, f"DELETE FROM messages WHERE {message(5)}")
+    with closing(opened(folder)) as store:
+        assert store.damage() == [Damage(FILE_NAME, HOME, "2 messages are missing")]
+        assert counts(store) == {HERE: (2, 0, 1), ELSEWHERE: (2, 0, 0)}
+        assert numbers(everything(store)) == [1, 2, 4]
+
+
+def test_of_messages_that_are_missing_those_that_were_set_aside_are_not_counted(folder: Path) -> None:
+    change(folder, f"DELETE FROM messages WHERE {message(3)}")
+    change(folder, f"UPDATE messages SET delivery_count = 77 WHERE {message(5)}")
+    with closing(opened(folder)) as store:
+        places = [(each.place, each.what) for each in store.damage()]
+        assert places == [(f"message 5 ({HOME})", FACTS), (HOME, "1 messages are missing")]
+
+
+def test_a_state_or_key_that_is_missing_is_noted_with_its_fragment(folder: Path) -> None:
+    change(folder, "DELETE FROM duplicates WHERE until = 10")
+    with closing(opened(folder)) as store:
+        (found,) = store.damage()
+        assert (found.place, found.what) == (HOME, "rows are missing, or their counts are not what was written")
+        assert [key for key, _ in store.duplicates(HERE)] == ["two"]
+
+
+def test_a_state_of_a_session_with_a_wrong_fact_is_set_aside(folder: Path) -> None:
+    change(folder, "UPDATE session_states SET updated_at = 8 WHERE session_id = '\"s\"'")
+    change(folder, "DELETE FROM duplicates WHERE until = 10")
+    with closing(opened(folder)) as store:
+        assert store.damage()[0] == Damage(FILE_NAME, f'state of session "S" ({HOME})', FACTS)
+        assert (store.session_state(HERE, "s"), store.session_state(HERE, "t")) == (None, b"other")
+
+
+def test_a_key_with_a_wrong_fact_is_set_aside(folder: Path) -> None:
+    change(folder, "UPDATE duplicates SET until = 11 WHERE until = 10")
+    change(folder, f"DELETE FROM messages WHERE {message(3)}")
+    with closing(opened(folder)) as store:
+        assert store.damage()[0] == Damage(FILE_NAME, f'duplicate key "one" ({HOME})', FACTS)
+        assert store.duplicates(HERE) == [("two", 20)]
+
+
+def test_a_content_that_is_not_what_was_written_is_set_aside_when_it_is_read_and_the_store_opens_again(
+    folder: Path,
+) -> None:
+    change(folder, f"UPDATE contents SET content = x'00' WHERE {message(3)}")
+    with closing(opened(folder)) as store:
+        assert numbers(store.read(HERE, [1, 2])) == [1, 2]
+        with pytest.raises(StoreUnavailable, match=r"message 3 \(entity 1.*opened again"):
+            store.read(HERE, [3])
+        with pytest.raises(StoreUnavailable, match="set aside"):
+            store.read(HERE, [1])
+    with closing(opened(folder)) as store:
+        assert store.damage() == [Damage(FILE_NAME, f"message 3 ({HOME})", READ)]
+        assert counts(store) == {HERE: (3, 0, 1), ELSEWHERE: (2, 0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("statement", "place"),
+    [
+        (f"UPDATE contents SET content = x'00' WHERE {message(5)}", f"message 5 ({HOME})"),
+        (f"UPDATE contents SET content = 'text' WHERE {message(5)}", f"message 5 ({HOME})"),
+        (f"DELETE FROM contents WHERE {message(5)}", f"message 5 ({HOME})"),
+        (f"UPDATE contents SET content = x'00' WHERE {message(2, 2)}", "message 2 (entity 2, fragment 0, main)"),
+        ("UPDATE session_states SET state = x'00' WHERE session_id = '\"t\"'", f'state of session "T" ({HOME})'),
+    ],
+)
+def test_a_check_of_all_rows_finds_what_nobody_has_read_yet(folder: Path, statement: str, place: str) -> None:
+    change(folder, statement)
+    assert [each.place for each in check_folder(folder, None)] == [place]
+    with closing(opened(folder)) as store:
+        assert store.damage() == []
+        with pytest.raises(StoreUnavailable, match="opened again"):
+            store.check(-1)
+    with closing(opened(folder)) as store:
+        assert store.damage() == [Damage(FILE_NAME, place, READ)]
+
+
+def test_rows_are_checked_a_page_at_a_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_check, "ROWS_PER_PAGE", 3)
+    with closing(opened(folder)) as store:
+        first = store.check(-1)
+        assert (first.checked, first.next_id) == (3 + 5, 1 << 44 | 3)
+        second = store.check(1 << 44 | 3)
+        assert (second.checked, second.next_id) == (3, 2 << 44 | 1)
+        third = store.check(2 << 44 | 1)
+        assert (third.checked, third.next_id) == (1, None)
+        monkeypatch.setattr(table_check, "BYTES_PER_PAGE", 0)
+        assert store.check(0).checked == 1, "a page has one row, however large"
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("UPDATE journal SET position = position + 1", "position of the journal"),
+        ("DELETE FROM journal", "position of the journal"),
+        ("INSERT INTO journal SELECT * FROM journal", "position of the journal"),
+        ("UPDATE fragments SET last_number = 99 WHERE slot = 1", f"facts of fragment {HERE}"),
+        ("UPDATE fragments SET active_count = 99 WHERE slot = 1", f"facts of fragment {HERE}"),
+        ("DELETE FROM fragments WHERE slot = 2", "fragments are missing"),
+    ],
+)
+def test_damage_that_is_not_in_single_rows_is_refused_and_nothing_is_changed(
+    folder: Path, statement: str, reason: str
+) -> None:
+    change(folder, statement)
+    before = (folder / FILE_NAME).read_bytes()
+    with pytest.raises(StoreDamaged, match=reason):
+        opened(folder)
+    assert (folder / FILE_NAME).read_bytes() == before
+    assert any(reason in str(each) for each in check_folder(folder, None))
+
+
+def test_a_check_names_rows_that_do_not_add_up(folder: Path) -> None:
+    change(folder, f"DELETE FROM messages WHERE {message(2, 2)}")
+    assert [each.what for each in check_folder(folder, None)] == [
+        "the rows in slot 2 do not add up to what their fragment says"
+    ]
+
+
+def test_another_schema_is_refused(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / FILE_NAME)) as connection, connection:
+        connection.execute("ALTER TABLE damaged ADD COLUMN more INTEGER")
+    with pytest.raises(StoreDamaged, match="schema"):
+        opened(folder)
