@@ -51,8 +51,11 @@ def _check(folder: Path) -> Iterator[Damage]:
             for where in page.damaged:
                 yield Damage(file, place_of(connection, where), "it is not what was written")
             after = page.next_id
-        (position,) = connection.execute(SQL["journal_row"]).fetchone()[:1]
-        yield from (Damage(str(folder), "the journal", text) for text in check_segments(FolderMedium(folder), position))
+        journal_row = connection.execute(SQL["journal_row"]).fetchone()
+        if journal_row is None:
+            return  # which is among the facts; how far the journal was read is not known
+        medium, position = FolderMedium(folder), journal_row[0]
+        yield from (Damage(str(folder), "the journal", text) for text in check_segments(medium, position))
     except (sqlite3.Error, UnicodeDecodeError) as error:
         yield Damage(file, "the file", str(error))
     finally:
