@@ -144,6 +144,39 @@ def test_counts_bytes_and_units_are_exact_at_every_rate(
 
 @pytest.mark.rule("D1")
 @pytest.mark.parametrize("exact_max", [0, 1_000])
+@pytest.mark.parametrize("cause", [Cause.SEND, Cause.SCHEDULE])
+@pytest.mark.parametrize("burst", [[SMALL], [SMALL, UNIT], [SMALL, MORE_THAN_A_UNIT], [PING, SMALL]])
+def test_what_is_sent_and_what_is_scheduled_are_counted_apart(
+    exact_max: int, cause: Cause, burst: list[Message]
+) -> None:
+    book = OperationsBook(SimClock(), exact_max)
+    meter = meter_on(book, is_partitioned=True)
+    meter.sent(burst, numbers_in(2, len(burst)), cause)
+    meter.sent(burst, None, cause, 3)
+    assert added(book.take_all()) == expected(cause, 2, burst) + expected(cause, 3, burst)
+
+
+@pytest.mark.rule("D1")
+@pytest.mark.parametrize("exact_max", [0, 1_000])
+@pytest.mark.parametrize("is_partitioned", [False, True])
+@pytest.mark.parametrize("burst", [[SMALL], [SMALL, UNIT], [SMALL, MORE_THAN_A_UNIT]])
+def test_what_is_delivered_peeked_and_settled_is_counted_apart(
+    exact_max: int, is_partitioned: bool, burst: list[Message]
+) -> None:
+    book = OperationsBook(SimClock(), exact_max)
+    meter = meter_on(book, is_partitioned=is_partitioned)
+    fragment = 2 if is_partitioned else 0
+    meter.delivered(deliveries(fragment, burst))
+    meter.peeked(stored(fragment, burst))
+    meter.paged([len(message.content) for message in burst], fragment)
+    meter.settled(len(burst))
+    shown = expected(Cause.PEEK, fragment, burst)
+    wanted = expected(Cause.RECEIVE, fragment, burst) + shown + shown + settlements(len(burst))
+    assert added(book.take_all()) == wanted
+
+
+@pytest.mark.rule("D1")
+@pytest.mark.parametrize("exact_max", [0, 1_000])
 def test_a_burst_with_duplicates_counts_where_the_rest_of_it_lies(exact_max: int) -> None:
     book = OperationsBook(SimClock(), exact_max)
     number = numbers_in(5, 1)[0]

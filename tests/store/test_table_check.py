@@ -1,6 +1,7 @@
 """Tables that are not what checkpoints wrote: single rows are set aside, named and counted off; anything else is refused."""
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -86,6 +87,43 @@ def test_a_message_with_a_wrong_fact_is_set_aside_when_it_is_read_and_the_others
         assert store.check(-1).checked == 6 + 3 + 2
     with closing(opened(folder)) as store:
         assert len(store.damage()) == 1, "the next time everything adds up"
+
+
+READS: dict[str, Callable[[FolderStore], object]] = {
+    "read": lambda store: store.read(HERE, [1, 2]),
+    "facts": lambda store: store.facts(HERE, [2]),
+    "scan": everything,
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG[:6])
+@pytest.mark.parametrize("read", READS)
+def test_a_message_with_a_wrong_fact_is_never_given_out(folder: Path, wrong: str, read: str) -> None:
+    change(folder, f"UPDATE messages SET {wrong} WHERE {message(2)}")
+    with closing(opened(folder)) as store, pytest.raises(StoreUnavailable, match=r"message 2 \(entity 1"):
+        READS[read](store)
+    with closing(opened(folder)) as store:
+        assert store.damage() == [Damage(FILE_NAME, f"message 2 ({HOME})", READ)]
+        assert numbers(everything(store)) == [1, 3, 4, 5]
+
+
+def test_an_index_that_differs_from_its_table_is_built_again_and_nothing_is_lost(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / FILE_NAME)) as connection:
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        wanted = "SELECT rootpage FROM sqlite_master WHERE name = 'duplicates_by_end'"
+        (page,) = connection.execute(wanted).fetchone()
+    data = bytearray((folder / FILE_NAME).read_bytes())
+    at = data.index(b'\x0a"one"', (page - 1) * size, page * size)
+    data[at] = 0x0B
+    (folder / FILE_NAME).write_bytes(data)
+    with closing(opened(folder)) as store:
+        (found,) = store.damage()
+        assert found.place == "an index"
+        assert "built again" in found.what
+        assert store.duplicates(HERE) == [("one", 10), ("two", 20)]
+        assert counts(store) == {HERE: (4, 0, 1), ELSEWHERE: (2, 0, 0)}
+    with closing(opened(folder)) as store:
+        assert len(store.damage()) == 1
 
 
 @pytest.mark.parametrize("wrong", [*WRONG, "size = size - 1", "state = 1", "slot = 2"])
