@@ -143,6 +143,33 @@ def test_an_outcome_is_confirmed_inside_the_transaction_without_the_clients_erro
     assert (queue.dead_letter.counts().active, queue.main.counts().deferred, queue.main.counts().active) == (1, 1, 1)
 
 
+def test_a_settlement_without_an_outcome_is_refused_in_the_transaction_and_the_message_stays(front: Front) -> None:
+    client = front.client()
+    control = Control(client)
+    receiver, message = client.hold()
+    txn_id = control.declare()
+    answers(client)
+    receiver.update(message.delivery_id, message.delivery_id, TransactionalState(txn_id=txn_id))
+    client.run()
+    (answer,) = answers(client)
+    assert isinstance(answer, TransactionalState)
+    assert (answer.txn_id, condition(answer)) == (txn_id, "com.microsoft:argument-error")
+    assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED
+    assert active(front) == 1
+
+
+def test_a_settlement_without_an_outcome_that_nobody_waits_for_stops_the_commit(front: Front) -> None:
+    client = front.client()
+    control = Control(client)
+    receiver, message = client.hold()
+    txn_id = control.declare()
+    answers(client)
+    receiver.settle(message.delivery_id, message.delivery_id, TransactionalState(txn_id=txn_id))
+    client.run()
+    assert condition(control.ask(DISCHARGE, txn_id, False)) == "com.microsoft:argument-error"
+    assert active(front) == 1
+
+
 def test_a_settlement_that_failed_unheard_stops_the_commit(front: Front) -> None:
     client = front.client()
     control = Control(client)
