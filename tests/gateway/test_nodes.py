@@ -297,11 +297,13 @@ def test_a_request_that_names_the_link_of_a_session_and_no_session_is_about_that
 
 @pytest.mark.rule("A9")
 @pytest.mark.parametrize("named", ["s1", "S1", None], ids=["as accepted", "in another case", "by its link"])
+@pytest.mark.parametrize("is_same", [False, True], ids=["another connection", "the same connection"])
 def test_a_link_that_lost_its_session_takes_no_deferred_messages_of_it_even_if_another_link_holds_it(
-    front: Front, named: str | None
+    front: Front, named: str | None, is_same: bool
 ) -> None:
     put(front, "a", "talks", group_id="s1")
-    first, second = front.client(), front.client()
+    first = front.client()
+    second = first if is_same else front.client()
     session_filter = {Symbol("com.microsoft:session-filter"): "s1"}
     lost = first.receiver("talks", credit=1, session_filter=session_filter)
     (delivery,) = first.received()
