@@ -11,9 +11,9 @@ import time
 from importlib import import_module
 from pathlib import Path
 
-LARGE = 240 * 1024
-"""Queues take 256 KB unless they are created for more."""
-CONNECTIONS = 1_000
+LARGE = {"drain-240k-r1": 240 * 1024, "drain-1m-r1": 1024 * 1024}
+LARGE_BYTES = 192 << 20
+CONNECTIONS = {"send-1k-w1-c1000": 1_000, "send-1k-w1-c5000": 5_000}
 
 
 def main() -> None:
@@ -25,20 +25,21 @@ def main() -> None:
     amqp, other = bench.build(directory)
     targets = [bench.make_target(name, directory, amqp, other) for name in peers.split(",") if name]
     targets += [bench.parse_ours(spec, amqp) for spec in specs]
-    large = {"size": LARGE, "window": 10, "connections": 4, "count": 800, "seconds": 20}
-    drain = {"size": LARGE, "receivers": 1, "credit": 50, "count": 800}
-    many = {"size": 1024, "window": 1, "connections": CONNECTIONS, "count": 20 * CONNECTIONS, "seconds": 20}
     with Path(out).open("a") as results:
-        for scenario in ("drain-240k-r1", f"send-1k-w1-c{CONNECTIONS}"):
+        for scenario in (*LARGE, *CONNECTIONS):
             for target in targets if scenario in chosen.split(",") else ():
                 bench.freeze_others(target, directory, True)
                 time.sleep(0.5)
-                if scenario.startswith("drain"):
+                if scenario in LARGE:
+                    size = LARGE[scenario]
+                    large = {"size": size, "window": 10, "connections": 4, "count": LARGE_BYTES // size, "seconds": 20}
                     sent = bench.invoke(target, "send", large)
-                    drain["count"] = sent.get("acked", 0)
+                    drain = {"size": size, "receivers": 1, "credit": 50, "count": sent.get("acked", 0)}
                     found = bench.invoke(target, "receive", drain)
                     found["verified"] = found.get("unique") == sent.get("acked")
                 else:
+                    count = CONNECTIONS[scenario]
+                    many = {"size": 1024, "window": 1, "connections": count, "count": 20_000, "seconds": 20}
                     found = bench.invoke(target, "send", many)
                     emptied = bench.empty(target, found.get("acked", 0), many["size"])
                     found["verified"] = emptied.get("unique") == found.get("acked")

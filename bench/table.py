@@ -44,6 +44,7 @@ TITLES = {
     "postgresql-partitioned": "twinbus on PostgreSQL, partitioned",
 }
 OURS = ("ordinary", "partitioned")
+QUEUES = [{"name": name, "partitioned": name == "partitioned", "max_message_size_kb": 2_048} for name in OURS]
 ON_POSTGRES = "postgresql-"
 UNSYNCED = {"rabbitmq4-classic"}
 """Peers that acknowledge what is not on the disk yet."""
@@ -69,7 +70,9 @@ ROWS = (
     Row("send 64 KB, w100 c1", "send-64k-w100-c1", "send_rate"),
     Row("drain 64 KB, 1 receiver", "drain-64k-r1", "recv_rate"),
     Row("drain 240 KB, 1 receiver", "drain-240k-r1", "recv_rate"),
+    Row("drain 1 MB, 1 receiver", "drain-1m-r1", "recv_rate"),
     Row("send w1, 1,000 connections", "send-1k-w1-c1000", "send_rate"),
+    Row("send w1, 5,000 connections", "send-1k-w1-c5000", "send_rate"),
     Row(f"at {PACE}/s, received after, p99 ms", "lat-1k", "e2e_us.p99", is_rate=False),
     Row(f"at {PACE}/s, acknowledged after, p99 ms", "lat-1k", "ack_us.p99", is_rate=False),
 )
@@ -101,7 +104,9 @@ def own_namespace(prefix: str = "", *extra: str) -> Iterator[list[str]]:
     with tempfile.TemporaryDirectory() as folder:
         command = [str(Path(sys.executable).with_name("twinbus")), "serve", "bench", "--data", folder, "--json"]
         command += ["--amqp-port", "0", "--http-port", "0", "--no-meter", "--processes", "1"]
-        command += ["--queue", "ordinary", "--queue", "partitioned:partitioned", *extra]
+        entities = Path(folder, "entities.json")
+        entities.write_text(json.dumps({"queue": QUEUES}))
+        command += ["--entities", str(entities), *extra]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             assert server.stdout is not None
