@@ -34,6 +34,12 @@ WRITE_A_GIGABYTE = (
     "SELECT count(pg_logical_emit_message(false, 'bench', repeat('x', 1000000))) FROM generate_series(1, 1000)"
 )
 """Of WAL, and of nothing else."""
+FILL_BUFFERS = """
+CREATE TABLE filler (content text STORAGE PLAIN);
+INSERT INTO filler SELECT repeat('x', 8000) FROM generate_series(1, 70000);
+DROP TABLE filler;
+"""
+"""A row to a page, and more pages than `shared_buffers` has."""
 
 
 @contextmanager
@@ -45,9 +51,11 @@ def postgres() -> Iterator[str]:
     server = PostgresServer(syncs=True, settings=SETTINGS)
     try:
         server.create()
-        # As one that has run for a while: it writes over its old WAL files, where a new one fills each with zeros first.
+        # As one that has run for a while: it writes over its old WAL files, where a new one fills each with zeros first, and the
+        # system has given it the memory of its buffers.
         for _ in range(4):
             server.sql(WRITE_A_GIGABYTE)
+        server.sql(FILL_BUFFERS)
         server.sql("CHECKPOINT")
         yield server.dsn()
     finally:

@@ -28,6 +28,11 @@ Body: TypeAlias = bytes | memoryview
 """Records that are appended to a journal, as they are in the memory of whoever asked for it."""
 
 
+def kept_in_database(is_replicated: bool) -> str:
+    """What a store on a database server answers to `kept_in`. `is_replicated`: a commit waits for a synchronous standby."""
+    return "postgresql, replicated" if is_replicated else "postgresql, one server"
+
+
 class Batch(NamedTuple):
     place: int  # where its body begins
     body: bytes

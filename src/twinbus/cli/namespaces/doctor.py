@@ -148,6 +148,8 @@ def _namespaces(data: Path) -> Iterator[Finding]:
         advice = ""
         if health["status"] == "damaged":
             advice = f"twinbus store check -n {running.name}"
+        elif "silent" in health["unhealthy_stores"].values():
+            advice = f"check the database and its synchronous standby  (unhealthy: {unhealthy})"
         elif not is_good:
             advice = f"twinbus store up -n {running.name}  (unhealthy: {unhealthy})"
         yield Finding(name, is_good, health["status"], advice)

@@ -28,7 +28,7 @@ class StoreState(Protocol):
     @property
     def owner(self) -> str: ...
     @property
-    def fault(self) -> str: ...
+    def reported_fault(self) -> str: ...
     @property
     def delay_s(self) -> float: ...
     @property
@@ -48,7 +48,7 @@ def record_of(store: StoreState) -> StoreRecord:
         "condition": store.reported_condition.value,
         "kept_in": store.kept_in,
         "owner": store.owner,
-        "fault": store.fault or None,
+        "fault": store.reported_fault or None,
         "set_aside": len(store.set_aside),
         "damage": list(store.set_aside[:DAMAGE_SHOWN]),
         "slow_ms": round(store.delay_s * 1000),

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from twinbus.clock import boot_time
 from twinbus.server.process_setup import set_up_process
 from twinbus.server.stores.host_process import read_orders
-from twinbus.server.stores.leases import SILENCE_S, UPDATE
+from twinbus.server.stores.leases import NOT_REPLICATED, REPLICATED, SILENCE_S, UPDATE
 from twinbus.server.stores.line_frames import (
     COMMIT,
     COUNT,
@@ -171,6 +171,9 @@ class LeaseEnd:
     def is_namespace_alive(self) -> bool:
         return boot_time() - self._heard_at < SILENCE_S
 
+    def replicated(self, number: int, is_replicated: bool) -> None:
+        self.trusted_until(number, REPLICATED if is_replicated else NOT_REPLICATED)
+
     def trusted_until(self, number: int, until: float) -> None:
         try:
             self._line.sendall(UPDATE.pack(number, until))
@@ -220,7 +223,7 @@ def _keep_leases(line: socket.socket, wanted: StoresToKeep) -> "tuple[LeaseKeepe
     from twinbus.store.postgres.lease import LeaseKeeper
 
     end = LeaseEnd(line)
-    keeper = LeaseKeeper(end.trusted_until, end.is_namespace_alive)
+    keeper = LeaseKeeper(end.trusted_until, end.is_namespace_alive, end.replicated)
     once = threading.Lock()
     if wanted.owner is not None and wanted.catalog is not None:
         keeper.give_back_too(wanted.catalog, wanted.owner, "leave_register" if wanted.is_node else "give_lease_back")

@@ -2,6 +2,7 @@
 
     loop           a byte every BEAT_S -->              the store process renews leases only while these come
                    <-- store number, boot time           with every renewal: trusted until then
+                   <-- store number, REPLICATED or not   with the first renewal, and when it has changed
 
 A namespace that is frozen sends nothing, so its leases end. One that was killed closes the line, and its store process gives
 them back at once. A store on a folder has no lease: its lock is held by the process itself.
@@ -21,6 +22,9 @@ SILENCE_S: Final = 2.0
 UPDATE: Final = Struct("=id")
 TAKEN: Final = -1.0
 """Instead of a time: another process owns the store."""
+REPLICATED: Final = -2.0
+NOT_REPLICATED: Final = -3.0
+"""Instead of a time: a commit waits for a synchronous standby, or for none."""
 
 
 class HeldLease:
@@ -34,14 +38,20 @@ class HeldLease:
 
 
 class LeaseLine(asyncio.Protocol):
-    """The loop's end. `taken` is called with the number of a store that another process owns by now."""
+    """The loop's end. `taken` is called with the number of a store that another process owns by now, `replicated` with that of a
+    store and whether what it acknowledges is on a standby too."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, leases: Sequence[HeldLease], taken: Callable[[int], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        leases: Sequence[HeldLease],
+        taken: Callable[[int], None],
+        replicated: Callable[[int, bool], None],
     ) -> None:
         self._loop = loop
         self._leases = leases
         self._taken = taken
+        self._replicated = replicated
         self._pending = bytearray()
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -59,8 +69,16 @@ class LeaseLine(asyncio.Protocol):
         self._pending += data
         whole = len(self._pending) // UPDATE.size * UPDATE.size
         for number, until in UPDATE.iter_unpack(bytes(self._pending[:whole])):
-            update_lease(self._leases, number, until, self._taken)
+            self._update(number, until)
         del self._pending[:whole]
+
+    def _update(self, number: int, until: float) -> None:
+        if until in (REPLICATED, NOT_REPLICATED):
+            self._replicated(number, until == REPLICATED)
+            return
+        self._leases[number].until = max(until, 0.0)
+        if until == TAKEN:
+            self._taken(number)
 
     def connection_lost(self, _: Exception | None) -> None:
         self.close()
@@ -73,12 +91,6 @@ class LeaseLine(asyncio.Protocol):
             transport.abort()
         for lease in self._leases:
             lease.until = 0.0
-
-
-def update_lease(leases: Sequence[HeldLease], number: int, until: float, taken: Callable[[int], None]) -> None:
-    leases[number].until = max(until, 0.0)
-    if until == TAKEN:
-        taken(number)
 
 
 def held_for_good(count: int) -> list[StoreLease]:

@@ -117,7 +117,10 @@ class StoreProcess:
             end.close()
         if lease_pair is not None:
             self._lease_line = lease_line = LeaseLine(
-                self._loop, self._held, lambda number: self.stores[number].recall()
+                self._loop,
+                self._held,
+                lambda number: self.stores[number].recall(),
+                lambda number, is_replicated: self.stores[number].found_replicated(is_replicated),
             )
             await self._loop.create_unix_connection(lambda: lease_line, sock=lease_pair[0])
         self._lines = [

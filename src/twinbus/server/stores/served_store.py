@@ -32,6 +32,7 @@ from twinbus.broker.store_port import ALWAYS_HELD, StoreLease
 from twinbus.broker.telling import tell
 from twinbus.errors import ArgumentError, RequestRefused, StoreUnavailable
 from twinbus.store.changes import Change
+from twinbus.store.medium import kept_in_database
 from twinbus.store.reads import Read
 
 T = TypeVar("T")
@@ -43,6 +44,7 @@ subscriptions of its topic have more bytes than this. Brokers refuse messages lo
 STOP_WAIT_S = 30.0
 SLOW_S_MAX = 60.0
 LOST_ACKS_MAX = 1_000
+SILENT_FAULT = "its database does not renew the lease: check the server and its synchronous standby"
 
 
 class StoreCondition(Enum):
@@ -124,7 +126,7 @@ class ServedStore:
         self.lease: StoreLease = ALWAYS_HELD
         self.fault = ""  # why the store was lost
         self.set_aside: Sequence[str] = ()  # what it found damaged, as it was when it was opened
-        self.kept_in = ""  # where, and whether another machine has it too, as it was when it was opened
+        self.kept_in = ""  # where, and whether another machine has it too
         self.epoch = 0  # of its owner, as it was when it was opened
         self.is_own = True
         """Whether this process is to own it: of a store that any of several machines may own, one does."""
@@ -169,6 +171,11 @@ class ServedStore:
         """For operators: a store may be open, and its database hang."""
         is_silent = self.condition is StoreCondition.UP and not self.lease.is_held()
         return StoreCondition.SILENT if is_silent else self.condition
+
+    @property
+    def reported_fault(self) -> str:
+        """For operators: why it is not up."""
+        return SILENT_FAULT if self.reported_condition is StoreCondition.SILENT else self.fault
 
     @property
     def is_up(self) -> bool:
@@ -275,7 +282,11 @@ class ServedStore:
         if self._line is not None:
             self._line.switch(name, *arguments)
 
-    # What the store's thread reports
+    # What the store's process reports
+
+    def found_replicated(self, is_replicated: bool) -> None:
+        """Of a store in a database: whether a standby has what it acknowledges."""
+        self.kept_in = kept_in_database(is_replicated)
 
     def told(self, events: Sequence[Event]) -> None:
         waited_bytes = self.waiting_bytes

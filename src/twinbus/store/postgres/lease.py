@@ -114,12 +114,19 @@ class LeaseKeeper:
     """Renews leases while `may_serve` says so, those in each database on a thread of their own.
 
     `trusted_until(number, boot time)` is called with every renewal, with 0.0 when a lease is given back and with TAKEN when
-    another process has it; from any thread.
+    another process has it; `replicated(number, whether)` when a renewal finds that commits wait for a standby, or do so no more.
+    From any thread.
     """
 
-    def __init__(self, trusted_until: Callable[[int, float], None], may_serve: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        trusted_until: Callable[[int, float], None],
+        may_serve: Callable[[], bool],
+        replicated: Callable[[int, bool], None] = lambda _, __: None,
+    ) -> None:
         self._trusted_until = trusted_until
         self._may_serve = may_serve
+        self._replicated = replicated
         self._changing = threading.Lock()
         self._databases: dict[str, _DatabaseLeases] = {}
 
@@ -153,17 +160,25 @@ class LeaseKeeper:
     def _leases_in(self, dsn: str) -> "_DatabaseLeases":
         with self._changing:
             if dsn not in self._databases:
-                self._databases[dsn] = _DatabaseLeases(dsn, self._trusted_until, self._may_serve)
+                self._databases[dsn] = _DatabaseLeases(dsn, self._trusted_until, self._may_serve, self._replicated)
             return self._databases[dsn]
 
 
 class _DatabaseLeases:
     """The leases in one database, with a thread and a connection. If the database hangs, these end by themselves and no others."""
 
-    def __init__(self, dsn: str, trusted_until: Callable[[int, float], None], may_serve: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        trusted_until: Callable[[int, float], None],
+        may_serve: Callable[[], bool],
+        replicated: Callable[[int, bool], None],
+    ) -> None:
         self._dsn = dsn
         self._trusted_until = trusted_until
         self._may_serve = may_serve
+        self._replicated = replicated
+        self._told_replicated: dict[LeasedPlace, bool] = {}
         self._changing = threading.Lock()
         self._held: dict[LeasedPlace, Owner] = {}
         self._others: dict[LeasedPlace, tuple[Owner, str]] = {}
@@ -176,6 +191,7 @@ class _DatabaseLeases:
     def start(self, place: LeasedPlace, owner: Owner, since: float) -> None:
         with self._changing:
             self._held[place] = owner
+            self._told_replicated.pop(place, None)
             self._trusted_until(place.number, since + TRUSTED_S)
 
     def stop(self, place: LeasedPlace) -> None:
@@ -213,12 +229,21 @@ class _DatabaseLeases:
                 connection = self._connection(owner)
                 renewed = connection.raw.execute(statement, (LEASE_S, owner.id), prepare=True)
                 connection.require_no_warning()
+                found = renewed.fetchone()
                 with self._changing:
                     if place in self._held:
-                        self._trusted_until(place.number, before + TRUSTED_S if renewed.rowcount == 1 else TAKEN)
+                        self._trusted_until(place.number, TAKEN if found is None else before + TRUSTED_S)
+                        if found is not None:
+                            self._tell_replicated(place, *found)
         except (psycopg.Error, StoreUnavailable) as error:
             log.warning("leases_not_renewed", extra={"fields": {"stores": len(held), "reason": str(error)}})
             self._disconnect()
+
+    def _tell_replicated(self, place: LeasedPlace, is_replicated: bool) -> None:
+        """An operator may change it at any time: to be able to commit while the standby is down."""
+        if self._told_replicated.get(place) is not is_replicated:
+            self._told_replicated[place] = is_replicated
+            self._replicated(place.number, is_replicated)
 
     def _give_back(self) -> None:
         with self._changing:

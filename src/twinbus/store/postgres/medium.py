@@ -16,6 +16,7 @@ from psycopg import sql
 from twinbus.clock import boot_time
 from twinbus.errors import ArgumentError, StoreDamaged, StoreGone, StoreUnavailable
 from twinbus.store import journal_record
+from twinbus.store.medium import kept_in_database
 from twinbus.store.postgres.connection import Connection, in_our_words
 from twinbus.store.postgres.journal import SegmentRows, fenced
 from twinbus.store.postgres.lease import NO_RENEWAL, LeaseRenewal, leave, take_over
@@ -95,7 +96,7 @@ class PostgresMedium:
 
     def kept_in(self) -> str:
         (is_replicated,) = self._open().one(SQL["is_replicated"].decode())
-        return "postgresql, replicated" if is_replicated else "postgresql, one server"
+        return kept_in_database(is_replicated)
 
     def keep(self) -> None:
         """The schema is its own witness."""

@@ -27,7 +27,8 @@ UPDATE epoch SET epoch = epoch + 1 RETURNING epoch;
 UPDATE lease SET owner = %s, address = %s, until = clock_timestamp() + make_interval(secs => %s);
 
 -- name: renew_lease
-UPDATE {schema}.lease SET until = clock_timestamp() + make_interval(secs => %s) WHERE owner = %s;
+UPDATE {schema}.lease SET until = clock_timestamp() + make_interval(secs => %s) WHERE owner = %s
+RETURNING current_setting('synchronous_standby_names') <> '';
 
 -- name: give_lease_back
 UPDATE {schema}.lease SET until = clock_timestamp() WHERE owner = %s AND until > clock_timestamp();
