@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from twinbus.clock import Millis
 from twinbus.errors import MessageLockLost
 from twinbus.model.paths import path_key
-from twinbus.pairing.deciding.catching_up import Survey
+from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.stock.failures import classify
 from twinbus.pairing.stock.steps import run
 from twinbus.pairing.syphon.pump import Pass, Pump
@@ -67,8 +67,10 @@ class BacklogQueue:
             for each in free
         ]
 
-    def look(self, index: int, survey: Survey) -> None:
-        for each in self.waiting:
+    def look(self, index: int, survey: Survey, count_max: int) -> None:
+        if len(self.waiting) > count_max:
+            survey.unseen_from[index] = self.waiting[count_max - 1].enqueued_at
+        for each in self.waiting[:count_max]:
             stage = each.transfer.stage.number if each.transfer.stage else 0
             path, session_id = path_key(each.transfer.path), each.transfer.session_id
             survey.add(index, path, session_id, each.number, stage, each.enqueued_at)
@@ -129,7 +131,7 @@ class SimSyphon:
             secondary.reach(SEND_TIMEOUT_S)
             other, survey = self.world.queues[request.queue], Survey(0)
             _check_up(other)
-            other.look(0, survey)
+            other.look(0, survey, self.world.surveyed_max)
             return survey
         if isinstance(request, Receive):
             secondary.reach(SEND_TIMEOUT_S)

@@ -19,6 +19,7 @@ from twinbus.pairing import (
 )
 from twinbus.pairing.aio import PairedNamespaceClient as AioPairedNamespaceClient
 from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
+from twinbus.pairing.backlog.provision import Backlog
 from twinbus.pairing.new_pair import check_reach, enter_pair
 
 NOBODY = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true;"
@@ -66,7 +67,7 @@ def test_closing_a_pair_stops_its_pumps_and_closes_the_secondary_of_a_syphon_and
     senders = [client.get_queue_sender("own") for client in (primary, secondary)]
     syphon = IdleSyphon()
     pair = PairedNamespaceClient(
-        primary, secondary, OPTIONS, QUEUES, SteadyClock(), syphon if has_syphon else None, owns_clients=False
+        primary, secondary, OPTIONS, Backlog(QUEUES), SteadyClock(), syphon if has_syphon else None, owns_clients=False
     )
     paired = pair.get_queue_sender("orders")
     pair.close()
@@ -81,7 +82,7 @@ def test_closing_a_pair_stops_its_pumps_and_closes_the_secondary_of_a_syphon_and
 def test_a_sender_that_cannot_be_closed_keeps_nothing_else_open(monkeypatch: pytest.MonkeyPatch) -> None:
     primary, secondary = clients()
     other = secondary.get_queue_sender("own")
-    pair = PairedNamespaceClient(primary, secondary, OPTIONS, QUEUES, SteadyClock(), IdleSyphon())
+    pair = PairedNamespaceClient(primary, secondary, OPTIONS, Backlog(QUEUES), SteadyClock(), IdleSyphon())
     sender = pair.get_queue_sender("orders")
 
     def fail() -> None:
@@ -100,7 +101,7 @@ async def test_aio_a_close_that_is_cancelled_leaves_nothing_open() -> None:
     other = secondary.get_queue_sender("own")
     syphon = IdleSyphon()
     syphon.may_stop.clear()
-    pair = AioPairedNamespaceClient(primary, secondary, OPTIONS, QUEUES, SteadyClock(), syphon)
+    pair = AioPairedNamespaceClient(primary, secondary, OPTIONS, Backlog(QUEUES), SteadyClock(), syphon)
     closing = asyncio.create_task(pair.close())
     assert await asyncio.to_thread(syphon.is_stopping.wait, 20)
     closing.cancel()
@@ -152,12 +153,12 @@ def test_a_look_at_the_pair_that_fails_is_not_the_last(caplog: pytest.LogCapture
     """Its thread pings and keeps deadlines."""
     syphon = BrokenSyphon()
     caplog.set_level(logging.CRITICAL, "twinbus.pairing.attendant")
-    with PairedNamespaceClient(*clients(), OPTIONS, QUEUES, SteadyClock(), syphon):
+    with PairedNamespaceClient(*clients(), OPTIONS, Backlog(QUEUES), SteadyClock(), syphon):
         until(lambda: syphon.looks > 1)
 
 
 async def test_aio_a_look_at_the_pair_that_fails_is_not_the_last(caplog: pytest.LogCaptureFixture) -> None:
     syphon = BrokenSyphon()
     caplog.set_level(logging.CRITICAL, "twinbus.pairing.aio.attendant")
-    async with AioPairedNamespaceClient(*aio_clients(), OPTIONS, QUEUES, SteadyClock(), syphon):
+    async with AioPairedNamespaceClient(*aio_clients(), OPTIONS, Backlog(QUEUES), SteadyClock(), syphon):
         await asyncio.to_thread(until, lambda: syphon.looks > 1)

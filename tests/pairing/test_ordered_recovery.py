@@ -9,23 +9,27 @@ from typing import Any
 import pytest
 
 from tests.pairing.sim_syphon import LOCK, SimSyphon
-from tests.pairing.world import SimSender, World
+from tests.pairing.world import CALL, SimSender, World
 from twinbus.clock import Millis
-from twinbus.pairing.deciding.catching_up import SESSIONS_MAX, CatchingUp, Order, Survey
+from twinbus.pairing.deciding.catching_up import DOUBT_MAX, SESSIONS_MAX, UNREADABLE_MAX, CatchingUp, Order
 from twinbus.pairing.deciding.failover import FailoverDetector
+from twinbus.pairing.deciding.survey import SURVEYED_MAX, UNSEEN, Survey
 from twinbus.pairing.events import Availability, EventKind
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing.rewriting.stages import Stage
 
 SECOND = timedelta(seconds=1)
 SESSIONS = [f"s{number}" for number in range(4)]
 NOON: Millis = 1_800_000_000_000
+RESTART_SHARE = 0.1
+"""Of sends, before which the process is restarted."""
 DELIVERY_COUNT_DEFAULT = 10
 """After which a queue dead-letters a message, if whoever created it did not say otherwise."""
 
 
 def survey(at: Millis, *waiting: tuple[str, int], is_complete: bool = True) -> Survey:
     """Messages for `orders` in queue 0, by session and number."""
-    found = Survey(at, is_complete=is_complete)
+    found = Survey(at, unseen_from={} if is_complete else {0: UNSEEN})
     for session, number in waiting:
         found.add(0, "orders", session, number)
     return found
@@ -43,15 +47,15 @@ def recovered(*sessions: str) -> CatchingUp:
 @pytest.mark.rule("B8")
 def test_until_somebody_has_looked_every_session_goes_on_through_the_backlog() -> None:
     """Others may have sent messages of it, in another process."""
-    assert recovered("a").order(["b"]) is Order.BACKLOG
+    assert recovered("a").order(["b"], NOON + 60) is Order.BACKLOG
 
 
 @pytest.mark.rule("B8")
 def test_a_session_that_waits_follows_its_messages_and_another_does_not_wait_for_it() -> None:
     catching_up = recovered("a")
     catching_up.surveyed("orders", survey(NOON + 20, ("a", 1), ("c", 2)))
-    assert [catching_up.order([each]) for each in "ABc"] == [Order.BACKLOG, Order.PRIMARY, Order.BACKLOG]
-    assert catching_up.order(["b", "a"]) is Order.BACKLOG
+    assert [catching_up.order([each], NOON + 60) for each in "ABc"] == [Order.BACKLOG, Order.PRIMARY, Order.BACKLOG]
+    assert catching_up.order(["b", "a"], NOON + 60) is Order.BACKLOG
 
 
 @pytest.mark.rule("B8")
@@ -84,11 +88,13 @@ def test_a_send_that_outlasts_the_recovery_does_not_hold_up_the_next_one() -> No
 def test_a_busy_session_is_held_for_a_moment_once_its_messages_move() -> None:
     catching_up = recovered("a")
     catching_up.surveyed("orders", survey(NOON + 20, ("a", 1), ("a", 2)))
-    assert catching_up.order(["a"]) is Order.BACKLOG
+    assert catching_up.order(["a"], NOON + 60) is Order.BACKLOG
     catching_up.surveyed("orders", survey(NOON + 30, ("a", 2), ("a", 3)))
-    assert catching_up.order(["a"]) is Order.BACKLOG, "one that was left behind stays for as long as its lock"
+    assert catching_up.order(["a"], NOON + 60) is Order.BACKLOG, (
+        "one that was left behind stays for as long as its lock"
+    )
     catching_up.surveyed("orders", survey(NOON + 40, ("a", 4)))
-    assert catching_up.order(["a"]) is Order.HOLD
+    assert catching_up.order(["a"], NOON + 60) is Order.HOLD
     assert catching_up.next_survey_at() < NOON + 1_000
     assert catching_up.surveyed("orders", survey(NOON + 50))
 
@@ -97,7 +103,7 @@ def test_a_busy_session_is_held_for_a_moment_once_its_messages_move() -> None:
 def test_while_a_backlog_is_too_deep_to_look_through_nobody_overtakes() -> None:
     catching_up = recovered("a")
     catching_up.surveyed("orders", survey(NOON + 20, is_complete=False))
-    assert catching_up.order(["b"]) is Order.BACKLOG
+    assert catching_up.order(["b"], NOON + 60) is Order.BACKLOG
     assert catching_up.queues() is None
 
 
@@ -108,14 +114,114 @@ def test_more_sessions_than_can_be_kept_all_wait() -> None:
     catching_up.ends((f"s{number}" for number in range(SESSIONS_MAX + 1)), NOON)
     catching_up.start(NOON)
     catching_up.surveyed("orders", survey(NOON + 20, ("s1", 1)))
-    assert catching_up.order(["new"]) is Order.BACKLOG
+    assert catching_up.order(["new"], NOON + 60) is Order.BACKLOG
 
 
 def test_an_entity_without_sessions_has_nothing_to_catch_up_with() -> None:
     assert not CatchingUp().start(NOON)
 
 
+# A process that begins while messages wait
+
+
+def in_doubt() -> CatchingUp:
+    catching_up = CatchingUp()
+    catching_up.doubt(range(3))
+    catching_up.doubt_begins(NOON, is_failed_over=False)
+    return catching_up
+
+
+@pytest.mark.rule("B8.7")
+def test_a_process_that_finds_messages_waiting_holds_its_sessions_until_somebody_has_looked() -> None:
+    catching_up = in_doubt()
+    assert catching_up.next_survey_at() <= NOON
+    assert catching_up.queues() is None
+    assert catching_up.order(["a"], NOON + 10) is Order.HOLD
+    catching_up.surveyed("orders", survey(NOON + 10, ("a", 1)))
+    assert [catching_up.order([each], NOON + 20) for each in "ab"] == [Order.BACKLOG, Order.PRIMARY]
+    assert catching_up.queue_of(["a"]) == 0
+
+
+@pytest.mark.rule("B8.7")
+def test_while_nobody_can_look_a_session_is_held_for_a_moment_and_then_follows_whatever_is_there() -> None:
+    catching_up = in_doubt()
+    assert catching_up.order(["a"], NOON + DOUBT_MAX) is Order.BACKLOG
+    assert catching_up.stages_at(["a"], 1) == {"A": Stage(NOON + 1, (0, 2))}
+    catching_up.begins(["a"], 1)
+    catching_up.ends(["a"], NOON, accepted_by=1)
+    catching_up.not_surveyed(NOON + 10)
+    assert catching_up.order(["b"], NOON + 20) is Order.BACKLOG, "once a look has failed nobody is held for the next"
+    catching_up.not_surveyed(NOON + UNREADABLE_MAX)
+    assert catching_up.order(["b"], NOON + UNREADABLE_MAX) is Order.PRIMARY, (
+        "a lost secondary does not keep it for good"
+    )
+    assert catching_up.order(["a"], NOON + UNREADABLE_MAX) is Order.BACKLOG
+
+
+@pytest.mark.rule("B8.7")
+def test_a_session_that_waits_in_several_queues_goes_on_in_the_last_one_after_the_others() -> None:
+    catching_up, found = in_doubt(), Survey(NOON + 10)
+    found.add(0, "orders", "a", 7, 0, NOON - 9)
+    found.add(2, "orders", "a", 3, 1, NOON - 5)
+    catching_up.surveyed("orders", found)
+    assert catching_up.queue_of(["a"]) == 2
+    assert catching_up.stages_at(["a"], 2) == {"A": Stage(2, (0,))}
+
+
+@pytest.mark.rule("B8.7")
+def test_what_was_seen_still_holds_when_the_next_look_fails() -> None:
+    """A secondary that fails while an entity catches up must not keep sessions from the primary that have nothing there."""
+    catching_up = recovered("a")
+    catching_up.surveyed("orders", survey(NOON + 20, ("a", 1)))
+    catching_up.not_surveyed(NOON + 30)
+    assert [catching_up.order([each], NOON + 40) for each in "ab"] == [Order.BACKLOG, Order.PRIMARY]
+
+
 # In the simulated world
+
+
+@pytest.mark.rule("B8.7")
+def test_a_process_that_begins_with_an_empty_backlog_looks_for_nothing_and_holds_nobody() -> None:
+    world = world_of(1)
+    world.restart()
+    began_at = world.clock.at
+    assert world.send(world.sender("orders"), session_id="a")
+    assert world.entities["orders"].arrived == ["orders-0"]
+    assert world.clock.at - began_at == CALL
+    assert world.survey_count == 0
+
+
+@pytest.mark.rule("B8.7")
+@pytest.mark.parametrize("is_healed", [False, True])
+def test_a_sender_that_is_restarted_goes_on_in_the_queue_where_its_session_waits(is_healed: bool) -> None:
+    world = world_of(1, failover_interval=timedelta(0), backlog_queue_count=10)
+    world.syphons.clear()
+    world.primary.is_down = True
+    assert world.send(world.sender("orders"), session_id="a")
+    world.primary.is_down = not is_healed
+    for _ in range(5):
+        world.restart()
+        assert world.send(world.sender("orders"), session_id="a")
+        assert world.availability.state().entities[0].availability is Availability.CATCHING_UP
+    assert [len(queue.waiting) for queue in world.queues.values() if queue.waiting] == [6]
+    world.primary.heal()
+    assert world.send(world.sender("orders"), session_id="b")
+    assert world.send(world.sender("orders"))
+    assert world.entities["orders"].arrived == ["orders-6", "orders-7"], "other sessions and other messages go directly"
+
+
+@pytest.mark.rule("B8.7")
+def test_a_sender_created_after_the_backlog_was_seen_empty_has_nothing_to_wait_for() -> None:
+    world = world_of(1, failover_interval=timedelta(0))
+    world.primary.is_down = True
+    assert world.send(world.sender("orders"), session_id="a")
+    world.primary.heal()
+    world.restart()
+    for queue in world.queues.values():
+        queue.waiting.clear()
+    assert world.send(world.sender("orders"), session_id="a")
+    assert world.sender("bills").courier.watch.is_untroubled
+    assert world.availability.state().entities[0].availability is Availability.HEALTHY
 
 
 @pytest.mark.rule("B5", "B8")
@@ -168,8 +274,11 @@ class Conversation:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.senders = [world.sender("orders") for _ in range(2)]
+        self.begin_anew()
         self.accepted: dict[str, list[str]] = defaultdict(list)
+
+    def begin_anew(self) -> None:
+        self.senders = [self.world.sender("orders") for _ in range(2)]
 
     def speak(self) -> None:
         number = self.world.random.randrange(len(SESSIONS))
@@ -184,7 +293,7 @@ class Conversation:
         return sum(arrived[one] > arrived[other] for ids in self.accepted.values() for one, other in pairwise(ids))
 
 
-def run_outages(world: World, *, loses_queues: bool = False) -> Conversation:
+def run_outages(world: World, *, loses_queues: bool = False, restarts: bool = False) -> Conversation:
     talk, random = Conversation(world), world.random
     queues = list(world.queues.values())
     for turn in range(60):
@@ -199,6 +308,9 @@ def run_outages(world: World, *, loses_queues: bool = False) -> Conversation:
         if turn % 15 == 12:
             world.primary.heal()
         for _ in range(3):
+            if restarts and random.random() < RESTART_SHARE:
+                world.restart()
+                talk.begin_anew()
             talk.speak()
         for syphon in world.syphons:
             syphon.step()
@@ -223,14 +335,19 @@ def run_outages(world: World, *, loses_queues: bool = False) -> Conversation:
     return talk
 
 
-def check_outages(seeds: range, *, loses_queues: bool = False) -> None:
+def check_outages(
+    seeds: range, *, loses_queues: bool = False, restarts: bool = False, surveyed_max: int = SURVEYED_MAX
+) -> None:
     for seed in seeds:
         world = world_of(seed)
-        talk = run_outages(world, loses_queues=loses_queues)
+        world.surveyed_max = surveyed_max
+        talk = run_outages(world, loses_queues=loses_queues, restarts=restarts)
         assert talk.out_of_order() == 0, f"seed {seed}"
         assert world.availability.state().entities[0].availability is Availability.HEALTHY, f"seed {seed}"
         recovered_count = sum(event.kind is EventKind.RECOVERED for event in world.events)
-        assert 1 <= sum(event.kind is EventKind.CAUGHT_UP for event in world.events) <= recovered_count
+        caught_up = [event for event in world.events if event.kind is EventKind.CAUGHT_UP]
+        assert restarts or 1 <= len(caught_up) <= recovered_count
+        assert [event for event in caught_up if event.error is not None] == []
         world.auditor.check_ledger(world.ledger(), may_repeat=True)
 
 
@@ -247,11 +364,25 @@ def test_no_message_of_a_session_is_overtaken_when_backlog_queues_fail_in_the_mi
     check_outages(range(first, first + 5), loses_queues=True)
 
 
+@pytest.mark.rule("B8.7")
+@pytest.mark.parametrize("loses_queues", [False, True])
+@pytest.mark.parametrize("surveyed_max", [SURVEYED_MAX, 3])
+def test_no_message_of_a_session_is_overtaken_when_its_process_is_restarted_in_the_middle(
+    loses_queues: bool, surveyed_max: int
+) -> None:
+    """It knows nothing then but what it sees in the backlog, which may be too deep to be looked through."""
+    check_outages(range(5), loses_queues=loses_queues, restarts=True, surveyed_max=surveyed_max)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("loses_queues", [False, True])
+@pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("first", range(100, 400, 50))
-def test_no_message_of_a_session_is_overtaken_over_many_more_outages(first: int, loses_queues: bool) -> None:
-    check_outages(range(first, first + 50), loses_queues=loses_queues)
+def test_no_message_of_a_session_is_overtaken_over_many_more_outages(
+    first: int, loses_queues: bool, restarts: bool
+) -> None:
+    check_outages(range(first, first + 50), loses_queues=loses_queues, restarts=restarts)
+    check_outages(range(first, first + 10), loses_queues=loses_queues, restarts=restarts, surveyed_max=3)
 
 
 def test_without_the_option_new_messages_overtake_the_backlog() -> None:

@@ -21,6 +21,7 @@ from twinbus.pairing import (
     pair_namespaces,
 )
 from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
+from twinbus.pairing.backlog.provision import Backlog
 from twinbus.pairing.backlog.queues import FOREVER
 from twinbus.pairing.syphon.threads import ThreadedSyphon
 
@@ -121,7 +122,7 @@ def with_syphon(spaces: Spaces) -> tuple[PairedNamespaceClient, list[PairingEven
     primary, secondary, clock = spaces.primary.client(), spaces.secondary.client(), FastClock()
     path = spaces.secondary.create_queue()
     syphon = ThreadedSyphon(primary, secondary, [path], chosen, clock)
-    client = PairedNamespaceClient(primary, secondary, chosen, {0: path}, clock, syphon)
+    client = PairedNamespaceClient(primary, secondary, chosen, Backlog({0: path}), clock, syphon)
     return client, events
 
 

@@ -8,7 +8,8 @@ from tests.pairing.test_pump import Bench
 from twinbus.client.message import encode_message
 from twinbus.clock import NEVER, Millis
 from twinbus.model import wire_names
-from twinbus.pairing.deciding.catching_up import SURVEYED_MAX, Survey, Trail
+from twinbus.pairing.deciding.catching_up import Trail
+from twinbus.pairing.deciding.survey import SURVEYED_MAX, Survey
 from twinbus.pairing.events import EventKind
 from twinbus.pairing.rewriting.restore import NotATransfer, restore
 from twinbus.pairing.rewriting.stages import Stage, parse_stage, staged
@@ -180,11 +181,22 @@ def test_a_queue_that_was_deleted_is_not_waited_for() -> None:
 
 def test_a_queue_too_deep_to_look_through_keeps_what_follows_it_waiting() -> None:
     bench = Followed()
-    bench.elsewhere = Survey(0, is_complete=False)
-    bench.put_of(1, "s", Stage(1, (0,)))
+    bench.elsewhere = Survey(0, unseen_from={0: 5_000})
+    bench.put_of(1, "s", Stage(1, (0,)), enqueued_at=5_000)
     bench.do_pass()
     assert bench.moved() == []
     assert SURVEYED_MAX == 5_000
+
+
+@pytest.mark.rule("B8.7")
+def test_what_came_before_all_that_is_unseen_goes_however_deep_the_other_queue_is() -> None:
+    """Otherwise two deep queues whose messages follow each other would never be drained."""
+    bench = Followed()
+    bench.elsewhere = Survey(0, unseen_from={0: 5_000})
+    bench.put_of(1, "s", Stage(1, (0,)), enqueued_at=4_999)
+    bench.put_of(2, "t", Stage(1, (0,)), enqueued_at=5_001)
+    bench.do_pass()
+    assert bench.moved() == [1]
 
 
 def test_a_message_that_follows_is_looked_at_again_soon_and_then_once_in_a_lock() -> None:

@@ -20,6 +20,7 @@ from twinbus.clock import NEVER, SteadyClock
 from twinbus.pairing import Availability, BacklogUnavailable, PairedNamespaceClient
 from twinbus.pairing.aio import PairedNamespaceClient as AioPairedNamespaceClient
 from twinbus.pairing.attendant import PINGS_AT_ONCE_MAX, Attendant
+from twinbus.pairing.backlog.provision import Backlog
 from twinbus.pairing.deciding.send_availability import SendAvailability
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.stock.local_lag import LocalLag
@@ -58,12 +59,12 @@ def silent_port() -> Iterator[int]:
 
 def pair(port: int, failover_s: float = 60) -> PairedNamespaceClient:
     clients = [ServiceBusClient.from_connection_string(connection_string(port), retry_total=0) for _ in range(2)]
-    return PairedNamespaceClient(clients[0], clients[1], options(failover_s), QUEUES, SteadyClock())
+    return PairedNamespaceClient(clients[0], clients[1], options(failover_s), Backlog(QUEUES), SteadyClock())
 
 
 def aio_pair(port: int, failover_s: float = 60) -> AioPairedNamespaceClient:
     clients = [AioServiceBusClient.from_connection_string(connection_string(port), retry_total=0) for _ in range(2)]
-    return AioPairedNamespaceClient(clients[0], clients[1], options(failover_s), QUEUES, SteadyClock())
+    return AioPairedNamespaceClient(clients[0], clients[1], options(failover_s), Backlog(QUEUES), SteadyClock())
 
 
 @pytest.mark.rule("B4")

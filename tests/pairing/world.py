@@ -24,10 +24,10 @@ from twinbus.clock import Millis
 from twinbus.model import wire_names
 from twinbus.pairing.backlog.delivery import Pause
 from twinbus.pairing.courier import AskPartitioning, Courier, Step, ToPrimary
-from twinbus.pairing.deciding.catching_up import Survey
 from twinbus.pairing.deciding.entity_watch import Ping
 from twinbus.pairing.deciding.partitioning import Partitioning
 from twinbus.pairing.deciding.send_availability import SendAvailability
+from twinbus.pairing.deciding.survey import SURVEYED_MAX, UNSEEN, Survey
 from twinbus.pairing.events import PairingEvent
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.rewriting.stages import Stage, parse_stage
@@ -123,9 +123,10 @@ class World:
         self.auditor = Auditor(detects_duplicates=detects_duplicates)
         chosen = options or SendAvailabilityPairedNamespaceOptions(backlog_queue_count=3, ping_jitter=0)
         self.options = replace(chosen, on_event=self.events.append)
-        paths = {index: f"p/x-servicebus-transfer/{index}" for index in range(chosen.backlog_queue_count)}
-        self.queues = {path: BacklogQueue() for path in paths.values()}
-        self.processes = [SendAvailability(self.options, paths, self.random) for _ in range(process_count)]
+        self._paths = {index: f"p/x-servicebus-transfer/{index}" for index in range(chosen.backlog_queue_count)}
+        self.queues = {path: BacklogQueue() for path in self._paths.values()}
+        self.surveyed_max = SURVEYED_MAX
+        self.processes = [self._new_process() for _ in range(process_count)]
         self.availability = self.processes[0]
         self.syphons: list[SimSyphon] = []
         self._sent_count = 0
@@ -134,6 +135,15 @@ class World:
         self.pings: list[Ping] = []
         self.survey_count = 0
         """Looks into one backlog queue each."""
+
+    def _new_process(self) -> SendAvailability:
+        has_waiting = any(queue.waiting for queue in self.queues.values())
+        return SendAvailability(self.options, self._paths, self.random, has_waiting=has_waiting)
+
+    def restart(self, process: int = 0) -> None:
+        """This process ends between two sends, and begins again without what it knew. Its senders are new ones afterwards."""
+        self.processes[process] = self._new_process()
+        self.availability = self.processes[0]
 
     def pass_time(self, duration: timedelta) -> None:
         """From one deadline to the next, with pings as the shells do them."""
@@ -199,10 +209,11 @@ class World:
         self.survey_count += len(queues)
         for index, path in queues.items():
             if self.queues[path].is_down:
-                process.surveyed(None, self.clock.at)
-                return
-            self.queues[path].look(index, survey)
-        process.surveyed(survey, self.clock.at)
+                survey.unseen_from[index] = UNSEEN
+            else:
+                self.queues[path].look(index, survey, self.surveyed_max)
+        is_blind = all(self.queues[path].is_down for path in queues.values())
+        process.surveyed(None if is_blind else survey, self.clock.at)
 
     def _ping(self, process: SendAvailability, ping: Ping) -> None:
         self.pings.append(ping)

@@ -8,7 +8,8 @@ threads performs an attempt and blocks; the sender for asyncio awaits it. Neithe
 
 Most sends have nothing to decide about: one message, and nothing is known against the primary. Such a send goes *straight*, as one
 attempt without a generator; only if that fails do the decisions begin, with its failure. A send finds the processor's caches
-cold, where each function that it passes through takes about five times as long as in a loop.
+cold, where each function that it passes through takes about five times as long as in a loop: so the sender for threads sends a usual
+message by itself, and asks here only afterwards, if there is anything to ask.
 
 A send has its timeout for itself: what it waits for others that use the same link is added to it. Where its outage may fail
 over at once, the primary gets a part of the time, and the rest is kept for the backlog.
@@ -32,7 +33,7 @@ from twinbus.pairing.deciding.entity_watch import EntityWatch
 from twinbus.pairing.deciding.failover import Route
 from twinbus.pairing.deciding.partitioning import Partitioning
 from twinbus.pairing.deciding.send_availability import SendAvailability
-from twinbus.pairing.rewriting.preflight import PairedMessageBatch, as_messages, check
+from twinbus.pairing.rewriting.preflight import PairedMessageBatch, as_messages, check, usual_size_max
 from twinbus.pairing.rewriting.transfer import AnyMessage, sessions_of, set_aside
 from twinbus.pairing.stock.attempt import Attempt
 from twinbus.pairing.stock.failures import FailureKind, as_named, is_answer
@@ -103,15 +104,16 @@ class Courier:
         self.is_closed = False
         self._check_pair_live = check_pair_live
         self._batch_size: int | None = None
+        self._size_max = availability.options.message_size_max
         self._availability = availability
-        self._watch = availability.watch(path)
-        self._clock = clock
+        self.watch = availability.watch(path)
+        self.usual_size_max = usual_size_max(self._size_max)
+        self.clock = clock
         self._new_message_id = new_message_id
         self._timeout_default = min(millis_of(availability.options.operation_timeout), int(TIMEOUT_MAX_S * 1000))
-        self._size_max = availability.options.message_size_max
-        self._is_metered = availability.meter.is_on
+        self.is_metered = availability.meter.is_on
         self._fails_over_at_once = not availability.options.failover_interval
-        self._straight_s = _time_s(self._timeout_default, self._fails_over_at_once)
+        self.straight_s = _time_s(self._timeout_default, self._fails_over_at_once)
 
     def check_live(self) -> None:
         self._check_pair_live()
@@ -131,30 +133,24 @@ class Courier:
     def straight(self, message: object, timeout_s: float | None) -> ToPrimary | None:
         """The one attempt of a send about which nothing is to be decided. Then call `arrived`, or run `not_arrived`.
         None for any other send: run `send`."""
-        watch = self._watch
-        if (
-            not isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage))
-            or watch.partitioning is not None
-            or not watch.is_untroubled
-        ):
+        if not self.watch.is_straight or not isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage)):
             return None
         self.check_live()
         check(message, self.path, self._size_max)
-        time_s = self._straight_s if timeout_s is None else _time_s(self._timeout(timeout_s), self._fails_over_at_once)
+        time_s = self.straight_s if timeout_s is None else _time_s(self._timeout(timeout_s), self._fails_over_at_once)
+        return self.gone_straight(message, time_s, self.clock.now())
+
+    def gone_straight(self, message: AnyMessage, time_s: float, began_at: Millis) -> ToPrimary:
+        """The attempt of a send that the caller has begun already, because its message is a usual one."""
         return ToPrimary(
-            lambda stock, left_s: stock.send_messages(message, timeout=left_s),
-            time_s,
-            0,
-            watch,
-            None,
-            self._clock.now(),
+            lambda stock, left_s: stock.send_messages(message, timeout=left_s), time_s, 0, self.watch, None, began_at
         )
 
     def arrived(self, message: AnyMessage, attempt: ToPrimary) -> None:
         """Straight at the primary."""
-        if self._is_metered:
+        if self.is_metered:
             self._availability.meter.sent(Cause.SEND, self.path, [message], attempt.began_at)
-        if not self._watch.is_untroubled:
+        if not self.watch.is_straight:
             self._primary_answered([message])
 
     def not_arrived(self, message: AnyMessage, timeout_s: float | None, attempt: ToPrimary) -> Steps[None]:
@@ -171,7 +167,7 @@ class Courier:
         if isinstance(outgoing, (list, ServiceBusMessageBatch)) and len(outgoing) == 0:
             return
         self._check(outgoing)
-        errand = self._errand(_messages_of(outgoing), timeout_s, self._clock.now())
+        errand = self._errand(_messages_of(outgoing), timeout_s, self.clock.now())
         is_done, _ = yield from self._at_primary(
             errand, lambda stock, left_s: stock.send_messages(outgoing, timeout=left_s)
         )
@@ -188,7 +184,7 @@ class Courier:
         if not messages:
             return []
         self._check(messages)
-        errand = self._errand(messages, timeout_s, self._clock.now(), Cause.SCHEDULE)
+        errand = self._errand(messages, timeout_s, self.clock.now(), Cause.SCHEDULE)
         is_done, numbers = yield from self._at_primary(
             errand, lambda stock, left_s: stock.schedule_messages(messages, at, timeout=left_s)
         )
@@ -214,11 +210,11 @@ class Courier:
             )
         except Exception as error:
             self._availability.primary_failed(
-                self.path, error, self._clock.now(), fragment=self._watch.fragment_of_numbers(numbers)
+                self.path, error, self.clock.now(), fragment=self.watch.fragment_of_numbers(numbers)
             )
             raise
         self._primary_answered(None)
-        self._availability.meter.cancelled(self.path, len(numbers), self._clock.now())
+        self._availability.meter.cancelled(self.path, len(numbers), self.clock.now())
 
     def new_batch(self, size_max: int | None) -> Steps[PairedMessageBatch]:
         """An empty batch. During an outage that hides the primary's limit it has the pair's own limit."""
@@ -232,14 +228,14 @@ class Courier:
 
     def _ask_batch_size(self) -> Steps[int | None]:
         """The primary's limit for a batch; None while the primary is down, which counts like a failed send."""
-        if not self._watch.whole.is_untroubled:
+        if not self.watch.whole.is_untroubled:
             return None
         try:
             batch = yield ToPrimary(lambda stock, _: stock.create_message_batch(), self._timeout_default / 1000)
         except Exception as error:
             if not self._availability.kind_of(error).is_outage:
                 raise
-            self._availability.primary_failed(self.path, error, self._clock.now())
+            self._availability.primary_failed(self.path, error, self.clock.now())
             return None
         limit: int = batch.max_size_in_bytes
         return limit
@@ -259,30 +255,26 @@ class Courier:
 
     def _at_primary(self, errand: "_Errand", operation: Callable[[Any, float], Any]) -> Steps[tuple[bool, Any]]:
         """Whether the primary has done it, and its answer. False if it is to go to a backlog queue; otherwise raises."""
-        if not (self._watch.is_untroubled or (yield from self._goes_to_primary(errand))):
+        if not (self.watch.is_untroubled or (yield from self._goes_to_primary(errand))):
             return False, None
         return (yield from self._try_primary(self._to_primary(operation, errand), errand))
 
     def _goes_to_primary(self, errand: "_Errand") -> Steps[bool]:
         """A message of a session whose last messages are nearly home waits for them, for a part of its time."""
         sessions = sessions_of(errand.messages)
-        errand.fragment = self._watch.fragment_of(errand.messages)
-        now = self._clock.now()
+        errand.fragment = self.watch.fragment_of(errand.messages)
+        now = self.clock.now()
         held_until = now + min(HOLD_MAX, (errand.deadline - now) // 2)
-        while (
-            route := self._availability.route(self.path, self._clock.now(), sessions, errand.fragment)
-        ) is Route.HOLD:
-            if self._clock.now() >= held_until:
+        while (route := self._availability.route(self.path, self.clock.now(), sessions, errand.fragment)) is Route.HOLD:
+            if self.clock.now() >= held_until:
                 return False
             yield Pause(HOLD_LOOK)
         return route is Route.PRIMARY
 
     def _to_primary(self, operation: Callable[[Any, float], Any], errand: "_Errand") -> ToPrimary:
-        fails_over = self._watch.fails_over_by(
-            errand.began_at + errand.timeout - _kept(errand.timeout), errand.fragment
-        )
+        fails_over = self.watch.fails_over_by(errand.began_at + errand.timeout - _kept(errand.timeout), errand.fragment)
         time_s = _time_s(errand.timeout, fails_over)
-        return ToPrimary(operation, time_s, 0, self._watch, errand.fragment, errand.began_at)
+        return ToPrimary(operation, time_s, 0, self.watch, errand.fragment, errand.began_at)
 
     def _try_primary(self, attempt: ToPrimary, errand: "_Errand") -> Steps[tuple[bool, Any]]:
         is_second_try = False
@@ -313,30 +305,30 @@ class Courier:
     def _find_fragment(self, errand: "_Errand", error: Exception, deadline: Millis) -> Steps[None]:
         """The one that a failed send needed. Asks the primary once whether the entity has fragments, if it matters: the primary
         answered, so it can be asked."""
-        if self._watch.partitioning is None and is_answer(error):
-            now = self._clock.now()
+        if self.watch.partitioning is None and is_answer(error):
+            now = self.clock.now()
             ends_at = now + min(ASK_MAX, (deadline - now) // 4)
-            if self._availability.begin_asking(self.path, self._clock.now()):
+            if self._availability.begin_asking(self.path, self.clock.now()):
                 answer: Partitioning | None = None
                 try:
                     answer = yield AskPartitioning(self.path, max(0.001, self._left_s(ends_at)))
                 except Exception as unanswered:
                     _LOGGER.info("the primary does not say how %s is partitioned: %s", self.path, unanswered)
                 finally:
-                    self._availability.asked(self.path, answer, self._clock.now())
-            while self._watch.is_asking and self._clock.now() < ends_at:
+                    self._availability.asked(self.path, answer, self.clock.now())
+            while self.watch.is_asking and self.clock.now() < ends_at:
                 yield Pause(HOLD_LOOK)
-        errand.fragment = self._watch.fragment_of(errand.messages)
+        errand.fragment = self.watch.fragment_of(errand.messages)
 
     def _primary_answered(self, messages: list[AnyMessage] | None) -> None:
-        watch = self._watch
+        watch = self.watch
         if watch.has_fragments or not watch.is_untroubled:
             fragment = None if messages is None else watch.fragment_of(messages)
-            self._availability.primary_answered(self.path, self._clock.now(), fragment)
+            self._availability.primary_answered(self.path, self.clock.now(), fragment)
 
     def _primary_failed(self, error: Exception, kind: FailureKind, errand: "_Errand", waited: Millis) -> None:
         """Returns if the send may continue at a backlog queue; otherwise raises `error`."""
-        now = self._clock.now()
+        now = self.clock.now()
         route = self._availability.primary_failed(
             self.path, error, now, kind, fragment=errand.fragment, began_at=errand.began_at + waited
         )
@@ -348,13 +340,13 @@ class Courier:
         if refusal is not None:
             # Every send raises this one error, so what each of them adds to its traceback would stay.
             raise refusal.with_traceback(None)
-        now = self._clock.now()
+        now = self.clock.now()
         aside = [set_aside(message, self.path, self._new_message_id, now) for message in errand.messages]
         sessions = sessions_of(errand.messages)
         yield from self.backlog.deliver(aside, sessions, errand.deadline)
 
     def _left_s(self, deadline: Millis) -> float:
-        return (deadline - self._clock.now()) / 1000
+        return (deadline - self.clock.now()) / 1000
 
 
 @dataclass(slots=True)

@@ -13,12 +13,12 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from twinbus.client.administration import administration_client
 from twinbus.clock import Clock, Millis, SteadyClock
 from twinbus.pairing.attendant import OPENING_TIMEOUT_S, Attendant, open_link
-from twinbus.pairing.backlog.provision import AskName, CreateQueue, Request
+from twinbus.pairing.backlog.provision import Answer, AskName, Backlog, CreateQueue, Request
 from twinbus.pairing.backlog.provisioning import RETRY_S, found_in_time, in_time
 from twinbus.pairing.backlog.survey import Surveyor
 from twinbus.pairing.courier import AskPartitioning
-from twinbus.pairing.deciding.catching_up import Survey
 from twinbus.pairing.deciding.partitioning import Partitioning, ask
+from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.events import PairState
 from twinbus.pairing.new_pair import NewPair, credential_of, leave_pair
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
@@ -51,7 +51,7 @@ def pair_namespaces(
     pair = NewPair(primary, secondary, options, client_options, ServiceBusClient, "twinbus.pairing.aio")
     clock, timeout_s = SteadyClock(), pair.options.pairing_timeout.total_seconds()
 
-    def find_backlog() -> dict[int, str]:
+    def find_backlog() -> Backlog:
         steps = pair.provision(pair.may_be_one())
         if secondary_administration is not None:
             return run(steps, _management(secondary_administration, primary))
@@ -65,14 +65,14 @@ def pair_namespaces(
 
         return in_time(work, question.timeout_s)
 
-    def syphon(queues: dict[int, str]) -> RunningSyphon | None:
-        return pair.syphon(queues.values(), clock, lambda: (pair.primary, pair.secondary))
+    def syphon(backlog: Backlog) -> RunningSyphon | None:
+        return pair.syphon(backlog.queues.values(), clock, lambda: (pair.primary, pair.secondary))
 
     with pair.entered():
         failure: Exception | None = None
-        queues: dict[int, str] = {}
+        backlog = Backlog({})
         try:
-            queues = found_in_time(find_backlog, timeout_s)
+            backlog = found_in_time(find_backlog, timeout_s)
         except Exception as error:
             if pair.options.require_backlog:
                 raise
@@ -81,9 +81,9 @@ def pair_namespaces(
             pair.primary,
             pair.secondary,
             pair.options,
-            queues,
+            backlog,
             clock,
-            syphon(queues) if queues else None,
+            syphon(backlog) if backlog.queues else None,
             owns_clients=pair.owns_clients,
             ask_primary=ask_primary,
             reach=pair.reach,
@@ -104,7 +104,7 @@ class PairedNamespaceClient(ServiceBusClient):
         primary: ServiceBusClient,
         secondary: ServiceBusClient,
         options: SendAvailabilityPairedNamespaceOptions,
-        backlog_queues: dict[int, str],
+        backlog: Backlog,
         clock: Clock,
         syphon: RunningSyphon | None = None,
         *,
@@ -125,7 +125,7 @@ class PairedNamespaceClient(ServiceBusClient):
         self._life: PairLife[PairedSender, GuardedSender] = PairLife(
             self._clients,
             options,
-            backlog_queues,
+            backlog,
             clock,
             syphon,
             partial(GuardedSender, clock=clock, lag=lag),
@@ -174,8 +174,8 @@ class PairedNamespaceClient(ServiceBusClient):
     def protect_later(
         self,
         failure: BaseException,
-        find_backlog: Callable[[], dict[int, str]],
-        syphon: Callable[[dict[int, str]], RunningSyphon | None],
+        find_backlog: Callable[[], Backlog],
+        syphon: Callable[[Backlog], RunningSyphon | None],
     ) -> None:
         """For `pair_namespaces`: the backlog could not be found for this reason; look for it until it is."""
         self._life.backlog_missing(failure)
@@ -183,11 +183,11 @@ class PairedNamespaceClient(ServiceBusClient):
         def look() -> None:
             while not self._closed.wait(min(RETRY_S, self.options.pairing_timeout.total_seconds())):
                 try:
-                    queues = find_backlog()
+                    backlog = find_backlog()
                 except Exception as error:
                     self._life.backlog_missing(error)
                 else:
-                    self._life.backlog_found(queues, syphon(queues))
+                    self._life.backlog_found(backlog, syphon(backlog))
                     return
 
         threading.Thread(target=look, name="twinbus-provision", daemon=True).start()
@@ -265,16 +265,17 @@ def _administration(given: ServiceBusClient | str) -> ServiceBusAdministrationCl
 
 def _management(
     administration: ServiceBusAdministrationClient, primary: ServiceBusClient | str
-) -> Callable[[Request], list[str]]:
-    def perform(request: Request) -> list[str]:
+) -> Callable[[Request], Answer]:
+    def perform(request: Request) -> Answer:
         if isinstance(request, AskName):
             if request.partner is Partner.SECONDARY:
-                return [administration.get_namespace_properties().name]
+                return {administration.get_namespace_properties().name: 0}
             with _administration(primary) as other:
-                return [other.get_namespace_properties().name]
+                return {other.get_namespace_properties().name: 0}
         if isinstance(request, CreateQueue):
             administration.create_queue(request.path, **request.description)
-            return []
-        return [queue.name for queue in administration.list_queues()]
+            return {}
+        found = administration.list_queues_runtime_properties()
+        return {queue.name: queue.active_message_count or 0 for queue in found}
 
     return perform

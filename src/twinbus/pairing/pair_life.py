@@ -18,9 +18,10 @@ from twinbus.model.durations import millis_of
 from twinbus.model.pairing_limits import PARTNER_CLOSE_GRACE
 from twinbus.model.paths import path_key
 from twinbus.pairing.backlog.links import BacklogLinks, SharedLink
+from twinbus.pairing.backlog.provision import Backlog
 from twinbus.pairing.courier import Courier
-from twinbus.pairing.deciding.catching_up import Survey
 from twinbus.pairing.deciding.send_availability import SendAvailability
+from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.errors import PairFaulted
 from twinbus.pairing.events import EventKind, PairingEvent, PairState, tell
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
@@ -77,13 +78,13 @@ class PairLife(Generic[Sender, Guarded]):
         self,
         clients: dict[Partner, Any],
         options: SendAvailabilityPairedNamespaceOptions,
-        backlog_queues: dict[int, str],
+        backlog: Backlog,
         clock: Clock,
         syphon: RunningSyphon | None,
         guard: Callable[[Callable[[], Any]], Guarded],
         closing: Callable[[Partner, Callable[[], Any]], Callable[[], Any]],
     ) -> None:
-        self.availability = SendAvailability(options, backlog_queues, Random())
+        self.availability = SendAvailability(options, backlog.queues, Random(), has_waiting=backlog.has_waiting)
         self.senders: OpenSenders[Sender] = OpenSenders()
         self.links: BacklogLinks[Guarded] = BacklogLinks(lambda index: guard(partial(self._open_backlog, index)))
         self._couriers: OpenSenders[Courier] = OpenSenders()
@@ -115,12 +116,12 @@ class PairLife(Generic[Sender, Guarded]):
             _replace_close(each, self._closing(name, each.close)) for name, each in self._clients.items()
         ]
 
-    def backlog_found(self, queues: dict[int, str], syphon: RunningSyphon | None) -> bool:
+    def backlog_found(self, backlog: Backlog, syphon: RunningSyphon | None) -> bool:
         """An unprotected pair has found its backlog. False if it was closed in the meantime."""
         with self._lock:
             if self._is_closed:
                 return False
-        self.availability.protected(queues, self._clock.now())
+        self.availability.protected(backlog.queues, self._clock.now(), has_waiting=backlog.has_waiting)
         if syphon is not None:
             self.begin_syphon(syphon)
         return True
@@ -135,6 +136,7 @@ class PairLife(Generic[Sender, Guarded]):
     def after_fork(self) -> None:
         """In the child: its threads are gone, and its sockets are the parent's too."""
         self._lock = threading.Lock()
+        self.availability.after_fork()
         self._syphon = None
         self._is_closed = True
         self._couriers.after_fork()
@@ -209,6 +211,7 @@ class PairLife(Generic[Sender, Guarded]):
         """False if it is closed already, or being closed."""
         with self._lock:
             was_open, self._is_closed = not self._is_closed, True
+        self.availability.end()
         return was_open
 
     def restore_closes(self) -> None:
@@ -241,6 +244,7 @@ class PairLife(Generic[Sender, Guarded]):
         """From now on every call raises the fault."""
         for effect in effects:
             if isinstance(effect, FaultPartner):
+                self.availability.end()
                 self._fault = PairFaulted(f"The {effect.partner.value} of the pair is faulted: {error}", error=error)
                 tell(self._options.on_event, PairingEvent(EventKind.FAULTED, self._clock.now(), error=error))
         return effects

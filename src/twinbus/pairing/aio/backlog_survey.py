@@ -8,8 +8,8 @@ from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 from twinbus.clock import Clock
-from twinbus.pairing.backlog.survey import SURVEY_MAX, pages, peek
-from twinbus.pairing.deciding.catching_up import Survey
+from twinbus.pairing.backlog.survey import SURVEY_MAX, note_failures, pages, peek
+from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.pair_meter import PairMeter
 from twinbus.pairing.stock.steps import run_async
 
@@ -25,9 +25,11 @@ class Surveyor:
 
     async def survey(self, queues: dict[int, str]) -> Survey:
         survey = Survey(self._clock.now())
-        async with asyncio.timeout(SURVEY_MAX / 1000), asyncio.TaskGroup() as looking:
-            for index, path in queues.items():
-                looking.create_task(self._look(index, path, survey))
+        async with asyncio.timeout(SURVEY_MAX / 1000):
+            looks = await asyncio.gather(
+                *(self._look(index, path, survey) for index, path in queues.items()), return_exceptions=True
+            )
+        note_failures(survey, dict(zip(queues, looks, strict=True)))
         return survey
 
     async def _look(self, index: int, path: str, survey: Survey) -> None:

@@ -18,11 +18,11 @@ from twinbus.pairing.aio.blocking_clients import blocking_clients
 from twinbus.pairing.aio.guarded_sender import GuardedSender
 from twinbus.pairing.aio.sender import AskPrimary, PairedSender, not_asked
 from twinbus.pairing.attendant import OPENING_TIMEOUT_S, open_link
-from twinbus.pairing.backlog.provision import AskName, CreateQueue, Request
+from twinbus.pairing.backlog.provision import Answer, AskName, Backlog, CreateQueue, Request
 from twinbus.pairing.backlog.provisioning import RETRY_S, late
 from twinbus.pairing.courier import AskPartitioning
-from twinbus.pairing.deciding.catching_up import Survey
 from twinbus.pairing.deciding.partitioning import Partitioning, ask
+from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.events import PairState
 from twinbus.pairing.new_pair import NewPair, credential_of, leave_pair
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
@@ -45,7 +45,7 @@ async def pair_namespaces(
     pair = NewPair(primary, secondary, options, client_options, ServiceBusClient, "twinbus.pairing")
     clock, timeout_s = SteadyClock(), pair.options.pairing_timeout.total_seconds()
 
-    async def find_backlog() -> dict[int, str]:
+    async def find_backlog() -> Backlog:
         try:
             async with asyncio.timeout(timeout_s):
                 steps = pair.provision(await asyncio.to_thread(pair.may_be_one))
@@ -60,14 +60,14 @@ async def pair_namespaces(
         async with asyncio.timeout(question.timeout_s), _administration(primary) as administration:
             return await run_async(ask(question.path), lambda call: call(administration))
 
-    def syphon(queues: dict[int, str]) -> RunningSyphon | None:
-        return pair.syphon(queues.values(), clock, lambda: blocking_clients(pair.primary, pair.secondary))
+    def syphon(backlog: Backlog) -> RunningSyphon | None:
+        return pair.syphon(backlog.queues.values(), clock, lambda: blocking_clients(pair.primary, pair.secondary))
 
     with pair.entered():
         failure: Exception | None = None
-        queues: dict[int, str] = {}
+        backlog = Backlog({})
         try:
-            queues = await find_backlog()
+            backlog = await find_backlog()
         except Exception as error:
             if pair.options.require_backlog:
                 raise
@@ -76,9 +76,9 @@ async def pair_namespaces(
             pair.primary,
             pair.secondary,
             pair.options,
-            queues,
+            backlog,
             clock,
-            syphon(queues) if queues else None,
+            syphon(backlog) if backlog.queues else None,
             owns_clients=pair.owns_clients,
             ask_primary=ask_primary,
             reach=pair.reach,
@@ -96,7 +96,7 @@ class PairedNamespaceClient(ServiceBusClient):
         primary: ServiceBusClient,
         secondary: ServiceBusClient,
         options: SendAvailabilityPairedNamespaceOptions,
-        backlog_queues: dict[int, str],
+        backlog: Backlog,
         clock: Clock,
         syphon: RunningSyphon | None = None,
         *,
@@ -117,7 +117,7 @@ class PairedNamespaceClient(ServiceBusClient):
         self._life: PairLife[PairedSender, GuardedSender] = PairLife(
             self._clients,
             options,
-            backlog_queues,
+            backlog,
             clock,
             syphon,
             partial(GuardedSender, clock=clock, lag=lag),
@@ -166,8 +166,8 @@ class PairedNamespaceClient(ServiceBusClient):
     def protect_later(
         self,
         failure: BaseException,
-        find_backlog: Callable[[], Awaitable[dict[int, str]]],
-        syphon: Callable[[dict[int, str]], RunningSyphon | None],
+        find_backlog: Callable[[], Awaitable[Backlog]],
+        syphon: Callable[[Backlog], RunningSyphon | None],
     ) -> None:
         """For `pair_namespaces`: the backlog could not be found for this reason; look for it until it is."""
         self._life.backlog_missing(failure)
@@ -176,11 +176,11 @@ class PairedNamespaceClient(ServiceBusClient):
             while True:
                 await asyncio.sleep(min(RETRY_S, self.options.pairing_timeout.total_seconds()))
                 try:
-                    queues = await find_backlog()
+                    backlog = await find_backlog()
                 except Exception as error:
                     self._life.backlog_missing(error)
                 else:
-                    self._life.backlog_found(queues, syphon(queues))
+                    self._life.backlog_found(backlog, syphon(backlog))
                     return
 
         self._opening.add(task := asyncio.create_task(look()))
@@ -266,16 +266,17 @@ def _administration(given: ServiceBusClient | str) -> ServiceBusAdministrationCl
 
 def _management(
     administration: ServiceBusAdministrationClient, primary: ServiceBusClient | str
-) -> Callable[[Request], Awaitable[list[str]]]:
-    async def perform(request: Request) -> list[str]:
+) -> Callable[[Request], Awaitable[Answer]]:
+    async def perform(request: Request) -> Answer:
         if isinstance(request, AskName):
             if request.partner is Partner.SECONDARY:
-                return [(await administration.get_namespace_properties()).name]
+                return {(await administration.get_namespace_properties()).name: 0}
             async with _administration(primary) as other:
-                return [(await other.get_namespace_properties()).name]
+                return {(await other.get_namespace_properties()).name: 0}
         if isinstance(request, CreateQueue):
             await administration.create_queue(request.path, **request.description)
-            return []
-        return [queue.name async for queue in administration.list_queues()]
+            return {}
+        found = administration.list_queues_runtime_properties()
+        return {queue.name: queue.active_message_count or 0 async for queue in found}
 
     return perform

@@ -6,6 +6,7 @@ from typing import Any
 
 from azure.core.exceptions import ClientAuthenticationError, ResourceExistsError
 
+from twinbus.model.paths import path_key
 from twinbus.pairing.backlog.queues import CREATE_TRIES_MAX, DESCRIPTION, backlog_queue_path, existing_indexes
 from twinbus.pairing.errors import PairingError
 from twinbus.pairing.partnership import Partner
@@ -13,7 +14,7 @@ from twinbus.pairing.partnership import Partner
 
 @dataclass(frozen=True, slots=True)
 class ListQueues:
-    """Answered with the names of all queues of the secondary."""
+    """Answered with all queues of the secondary: by name, how many messages wait there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +28,25 @@ class CreateQueue:
 
 @dataclass(frozen=True, slots=True)
 class AskName:
-    """Answered with the name that this namespace gives itself."""
+    """Answered with the name that this namespace gives itself, as the only one."""
 
     partner: Partner
 
 
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """The backlog queues to use, by index, and whether messages wait in one of them."""
+
+    queues: dict[int, str]
+    has_waiting: bool = False
+
+
 Request = ListQueues | CreateQueue | AskName
-Steps = Generator[Request, list[str], dict[int, str]]
+Answer = dict[str, int]
+Steps = Generator[Request, Answer, Backlog]
 
 
-def check_two(may_be_one: bool) -> Generator[Request, list[str], None]:
+def check_two(may_be_one: bool) -> Generator[Request, Answer, None]:
     """Raises PairingError if both addresses lead to one namespace, by what it says of itself. One that does not say is
     given the benefit of the doubt: many namespaces may share an address."""
     if not may_be_one:
@@ -53,12 +63,13 @@ def check_two(may_be_one: bool) -> Generator[Request, list[str], None]:
 
 
 def provision(primary: str, count: int) -> Steps:
-    """The backlog queues to use, by index. Raises PairingError if there would be none.
+    """Raises PairingError if there would be no backlog queue.
 
     An index that cannot be created in three tries is dropped: fewer queues are better than no
     pair. Queues above `count` and descriptions that differ are left alone.
     """
-    existing = existing_indexes(primary, (yield from _list_queues()))
+    found = yield from _list_queues()
+    existing = existing_indexes(primary, found)
     usable: dict[int, str] = {}
     failure: Exception | None = None
     for index in range(count):
@@ -74,10 +85,11 @@ def provision(primary: str, count: int) -> Steps:
             f"None of the {count} backlog queues of '{primary}' could be created on the secondary: {failure}",
             error=failure,
         )
-    return usable
+    waiting = {path_key(name) for name, count in found.items() if count}
+    return Backlog(usable, any(path_key(path) in waiting for path in usable.values()))
 
 
-def _list_queues() -> Generator[Request, list[str], list[str]]:
+def _list_queues() -> Generator[Request, Answer, Answer]:
     for _ in range(CREATE_TRIES_MAX):
         try:
             return (yield ListQueues())
@@ -88,7 +100,7 @@ def _list_queues() -> Generator[Request, list[str], list[str]]:
     raise PairingError(f"The queues of the secondary cannot be listed: {failure}", error=failure) from failure
 
 
-def _create(path: str) -> Generator[Request, list[str], Exception | None]:
+def _create(path: str) -> Generator[Request, Answer, Exception | None]:
     failure: Exception | None = None
     for _ in range(CREATE_TRIES_MAX):
         try:

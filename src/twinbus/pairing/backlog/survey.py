@@ -5,7 +5,7 @@ Blocking or awaited, the steps are the same: pages of one queue, from its beginn
 
 import contextlib
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
@@ -16,7 +16,7 @@ from twinbus.clock import NEVER, Clock, Millis
 from twinbus.model import wire_names
 from twinbus.model.message_limits import PEEK_COUNT_MAX
 from twinbus.model.paths import path_key
-from twinbus.pairing.deciding.catching_up import SURVEYED_MAX, Survey
+from twinbus.pairing.deciding.survey import SURVEYED_MAX, UNSEEN, Survey
 from twinbus.pairing.pair_meter import PairMeter
 from twinbus.pairing.rewriting.stages import parse_stage
 from twinbus.pairing.stock.guarded_sender import close_all, interrupt
@@ -36,24 +36,28 @@ Pages: TypeAlias = Generator[int, Sequence[Peeked], None]
 """Yields the sequence number to peek from, and is sent the page."""
 
 
-def pages(index: int, survey: Survey) -> Pages:
-    seen, number = 0, 1
+def pages(index: int, survey: Survey, until: Millis = NEVER) -> Pages:
+    """Ends with what came after `until`, which is of no interest."""
+    seen, number, came_at = 0, 1, UNSEEN
     while seen < SURVEYED_MAX:
         page = yield number
         if not page:
             return
         for message in page:
-            _note(index, message, survey)
+            came_at = _enqueued_at(message)
+            _note(index, message, came_at, survey)
             number = max(number, (message.sequence_number or 0) + 1)
+        if came_at > until:
+            return
         seen += len(page)
-    survey.is_complete = False
+    survey.unseen_from[index] = came_at
 
 
-def _note(index: int, message: Peeked, survey: Survey) -> None:
+def _note(index: int, message: Peeked, came_at: Millis, survey: Survey) -> None:
     properties: dict[Any, Any] = message.application_properties or {}
     path, session, stage = (_text(properties, name) for name in _NAMES)
     number = message.sequence_number or 0
-    survey.add(index, path_key(path or ""), session, number, _number_of(stage), _enqueued_at(message))
+    survey.add(index, path_key(path or ""), session, number, _number_of(stage), came_at)
 
 
 def _enqueued_at(message: Peeked) -> Millis:
@@ -81,6 +85,15 @@ def peek(receiver: Any, number: int) -> Any:
     return receiver.peek_messages(max_message_count=PEEK_COUNT_MAX, sequence_number=number, timeout=PAGE_TIMEOUT_S)
 
 
+def note_failures(survey: Survey, looks: Mapping[int, BaseException | None]) -> None:
+    """Queues that could not be looked into. Raises if that were all of them: then nothing is known."""
+    failed = {index: error for index, error in looks.items() if error is not None}
+    if failed and len(failed) == len(looks):
+        raise next(iter(failed.values()))
+    for index in failed:
+        survey.unseen_from[index] = UNSEEN
+
+
 class Surveyor:
     """Of a pair for threads. Links stay open from one survey to the next, until `close`."""
 
@@ -105,8 +118,8 @@ class Surveyor:
     def _survey(self, queues: dict[int, str]) -> Survey:
         survey = Survey(self._clock.now())
         with ThreadPoolExecutor(QUEUES_AT_ONCE, "twinbus-survey") as looking:
-            for looked in [looking.submit(self._look, index, path, survey) for index, path in queues.items()]:
-                looked.result()
+            looks = {index: looking.submit(self._look, index, path, survey) for index, path in queues.items()}
+        note_failures(survey, {index: look.exception() for index, look in looks.items()})
         return survey
 
     def _look(self, index: int, path: str, survey: Survey) -> None:

@@ -10,14 +10,20 @@ survey peeks at its queues, and a message is removed there only after its destin
 
 A busy session would always have its last messages on the way home. Once the survey before is seen to be home as a whole,
 its next send is held for a moment: nothing follows into the backlog, and the next survey finds the session home.
+
+A process that starts while messages wait in the backlog is *in doubt*: they may be of its own sessions, from before it was
+restarted. Its sessions are held for a moment until somebody has looked. What is found, from whichever process, is taken over as a
+trail: the session goes on in the queue where its last message is. What cannot be seen is followed blindly: a message says that it
+comes after whatever its session has in those queues (see `pairing/rewriting/stages.py`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from twinbus.clock import NEVER, Millis
 from twinbus.model.session_key import session_key
+from twinbus.pairing.deciding.survey import Shares, Survey
 from twinbus.pairing.rewriting.stages import QUEUES_MAX, Stage
 
 SESSIONS_MAX = 100_000
@@ -25,8 +31,12 @@ SESSIONS_MAX = 100_000
 
 SURVEY_INTERVAL: Millis = 1_000
 SURVEY_INTERVAL_HELD: Millis = 200
-SURVEYED_MAX = 5_000
-"""Messages of one backlog queue. Of a deeper one nobody knows what else is in it: all wait until it is drained that far."""
+
+DOUBT_MAX: Millis = 3_000
+"""How long sessions are held for the first look of a process. Then they go to the backlog, blindly."""
+
+UNREADABLE_MAX: Millis = 30_000
+"""If nobody could look for so long, sessions that this process never sent to the backlog are not kept from the primary."""
 
 
 class Order(Enum):
@@ -51,12 +61,17 @@ class Trail:
 
     def stage_at(self, queue: int) -> Stage | None:
         """What a message that goes to this queue has to say. None if it follows nothing in another one."""
-        if self.queue is None or self.queue == queue:
-            return Stage(self.stage, self.behind) if self.stage else None
+        if self.queue is None:
+            behind = _without(self.behind, queue)
+            return Stage(self.stage, behind) if behind else None
+        if self.queue == queue:
+            return Stage(self.stage, self.behind) if self.behind else None
         return Stage(self.stage + 1, _with(self.behind, self.queue))
 
     def accepted_by(self, queue: int) -> None:
-        if self.queue is not None and self.queue != queue:
+        if self.queue is None:
+            self.behind = _without(self.behind, queue)
+        elif self.queue != queue:
             self.behind = _with(self.behind, self.queue)
             self.stage += 1
         self.queue = queue
@@ -64,48 +79,21 @@ class Trail:
 
 def _with(behind: tuple[int, ...], queue: int) -> tuple[int, ...]:
     """The latest last. One that was left more than a hundred moves ago is not waited for."""
-    return (*(each for each in behind if each != queue), queue)[-QUEUES_MAX:]
+    return (*_without(behind, queue), queue)[-QUEUES_MAX:]
 
 
-Numbers = dict[int, tuple[int, int]]
-"""By backlog queue: the lowest and highest sequence number that a session has there."""
+def _without(behind: tuple[int, ...], queue: int) -> tuple[int, ...]:
+    return tuple(each for each in behind if each != queue)
 
 
-@dataclass(slots=True)
-class Survey:
-    """What waited in the backlog, by the key of the destination and of the session."""
-
-    began_at: Millis
-    is_complete: bool = True
-    waiting: dict[str, dict[str, Numbers]] = field(default_factory=dict)
-    queues: set[int] = field(default_factory=set)
-    """Those in which anything waited."""
-    stages: dict[tuple[str, str], dict[int, Millis]] = field(default_factory=dict)
-    """When the first message of each stage came that waited, by destination and session."""
-
-    def add(
-        self,
-        queue: int,
-        path_key: str,
-        session_id: str | None,
-        number: int,
-        stage: int = 0,
-        enqueued_at: Millis = 0,
-    ) -> None:
-        self.queues.add(queue)
-        if session_id is None:
-            return
-        session = session_key(session_id)
-        numbers = self.waiting.setdefault(path_key, {}).setdefault(session, {})
-        low, high = numbers.get(queue, (number, number))
-        numbers[queue] = min(low, number), max(high, number)
-        came_at = self.stages.setdefault((path_key, session), {})
-        came_at[stage] = min(enqueued_at, came_at.get(stage, enqueued_at))
-
-    def is_clear(self, path_key: str, session: str, stage: int, enqueued_at: Millis) -> bool:
-        """Whether surely nothing of an earlier stage waited that had come by then."""
-        found = self.stages.get((path_key, session), {})
-        return self.is_complete and all(number >= stage or at > enqueued_at for number, at in found.items())
+def _trail_of(shares: Shares, unseen: Collection[int], blind_stage: int) -> Trail:
+    """Of a session that somebody sent to the backlog: it goes on where its last message is, after all that it has elsewhere."""
+    last = max(shares, key=lambda queue: (shares[queue].stage, shares[queue].came_at))
+    behind = sorted((shares.keys() | unseen) - {last})
+    stage = max(share.stage for share in shares.values())
+    if behind:
+        stage = max(stage + 1, blind_stage if unseen else 0)
+    return Trail(last, stage, tuple(behind)[-QUEUES_MAX:], set(shares))
 
 
 @dataclass(slots=True)
@@ -116,9 +104,16 @@ class CatchingUp:
     since: Millis | None = None
     uses_sessions: bool = False
     is_holding: bool = False
+    is_in_doubt: bool = False
+    """Messages waited in the backlog when this process began, and nobody has looked whose they are."""
+    _doubted_at: Millis | None = None
+    _unseen: frozenset[int] = frozenset()
+    """Backlog queues in which earlier messages of any session may wait, from before this process began."""
     _is_overfull: bool = False
+    _is_unreadable: bool = False
+    _looked_at: Millis | None = None
     _survey: Survey | None = None
-    _waiting: Mapping[str, Numbers] = field(default_factory=dict)
+    _waiting: Mapping[str, Shares] = field(default_factory=dict)
     _moving: set[str] = field(default_factory=set)
     _concerned: list[Callable[[str], bool]] | None = None
     """Which sessions may have messages in the backlog, before anybody has looked; None for all."""
@@ -126,6 +121,28 @@ class CatchingUp:
     @property
     def is_active(self) -> bool:
         return self.since is not None
+
+    @property
+    def wants_survey(self) -> bool:
+        return self.since is not None or self.is_in_doubt
+
+    def doubt(self, queues: Iterable[int]) -> None:
+        """Messages wait in the backlog, perhaps in these queues, and perhaps of sessions that are about to be used."""
+        self.is_in_doubt, self._doubted_at, self._looked_at = True, None, None
+        self._unseen = frozenset(queues)
+
+    def doubt_begins(self, now: Millis, is_failed_over: bool) -> None:
+        """Somebody is about to look, or would like to know."""
+        if self.is_in_doubt and self._doubted_at is None:
+            self._doubted_at = now
+            if self.since is None and not is_failed_over:
+                self.since = now
+
+    def is_awaiting_look(self, sessions: Iterable[str], now: Millis) -> bool:
+        """Whether a send of these sessions is to wait for the first look of this process."""
+        if not self.is_in_doubt or self._looked_at is not None or now >= (self._doubted_at or now) + DOUBT_MAX:
+            return False
+        return any(session not in self.trails for session in map(session_key, sessions))
 
     def begins(self, sessions: Iterable[str], queue: int) -> None:
         """Messages of these sessions are about to be sent to the backlog."""
@@ -136,9 +153,18 @@ class CatchingUp:
                 if len(self.trails) >= SESSIONS_MAX:
                     self._is_overfull = True
                     continue
-                trail = self.trails[session] = Trail()
+                trail = self.trails[session] = self._new_trail()
             trail.tried.add(queue)
             trail.under_way += 1
+
+    def _new_trail(self) -> Trail:
+        """Of a session of which nothing was seen in the backlog."""
+        return Trail(None, self._blind_stage, tuple(sorted(self._unseen))[-QUEUES_MAX:]) if self._unseen else Trail()
+
+    @property
+    def _blind_stage(self) -> int:
+        """Later than all stages that other processes have come to: those count moves, or began like this at an earlier time."""
+        return (self._doubted_at or 0) + 1
 
     def ends(self, sessions: Iterable[str], now: Millis, accepted_by: int | None = None) -> None:
         """Accepted or not: what was not may be there as well."""
@@ -161,13 +187,18 @@ class CatchingUp:
 
     def stages_at(self, sessions: Iterable[str], queue: int) -> dict[str, Stage]:
         """By session key, what messages of these sessions have to say if they go to this queue."""
-        found = {each: trail.stage_at(queue) for each in map(session_key, sessions) if (trail := self.trails.get(each))}
+        if not self.trails and not self._unseen:
+            return {}
+        found = {
+            session: (self.trails.get(session) or self._new_trail()).stage_at(queue)
+            for session in map(session_key, sessions)
+        }
         return {session: stage for session, stage in found.items() if stage is not None}
 
     def start(self, now: Millis, concerns: Callable[[str], bool] | None = None) -> bool:
         """The entity is healthy again, or that part of it which these sessions need. True if it has to catch up: nobody has
         looked into the backlog yet."""
-        if not self.uses_sessions:
+        if not self.uses_sessions and not self.is_in_doubt:
             return False
         if concerns is None:
             self._concerned = None
@@ -177,16 +208,19 @@ class CatchingUp:
             self._concerned.append(concerns)
         self.since = now
         self._survey, self._waiting, self._moving = None, {}, set()
+        self._looked_at, self._is_unreadable = None, False
         return True
 
     def pause(self) -> None:
         """Failed over again."""
         self.since = None
 
-    def order(self, sessions: Iterable[str]) -> Order:
+    def order(self, sessions: Collection[str], now: Millis) -> Order:
         """For a send with messages of these sessions, while it is active."""
         orders = [self._order_of(session) for session in map(session_key, sessions)]
-        if Order.BACKLOG in orders:
+        if self.is_awaiting_look(sessions, now):
+            orders.append(Order.HOLD)
+        elif Order.BACKLOG in orders:
             return Order.BACKLOG
         if Order.HOLD in orders:
             self.is_holding = True
@@ -196,6 +230,8 @@ class CatchingUp:
     def _order_of(self, session: str) -> Order:
         survey = self._survey
         trail = self.trails.get(session)
+        if trail is None and survey is None and self._is_unreadable:
+            return Order.PRIMARY
         if survey is None or not survey.is_complete or self._is_overfull:
             return Order.BACKLOG if trail is not None or self._is_concerned(session) else Order.PRIMARY
         if trail is None and session not in self._waiting:
@@ -209,6 +245,12 @@ class CatchingUp:
     def surveyed(self, path_key: str, survey: Survey) -> bool:
         """What a survey found. True if everything is home: the entity has caught up."""
         waiting = survey.waiting.get(path_key, {})
+        self._looked_at = survey.began_at
+        self._unseen &= survey.unseen_from.keys()
+        self._take_over(waiting)
+        self.is_in_doubt = False
+        if self.since is None:
+            return False
         before, self._waiting = self._waiting, waiting
         was_first, self._survey = self._survey is None, survey
         self.is_holding = False
@@ -233,24 +275,37 @@ class CatchingUp:
             self._is_overfull = False
         return False
 
+    def _take_over(self, waiting: Mapping[str, Shares]) -> None:
+        """Sessions that another process sent to the backlog, or this one before it was restarted."""
+        for session, shares in waiting.items():
+            trail = self.trails.get(session)
+            if trail is None and len(self.trails) < SESSIONS_MAX:
+                self.uses_sessions = True
+                self.trails[session] = _trail_of(shares, self._unseen, self._blind_stage)
+
     def not_surveyed(self, now: Millis) -> bool:
-        """The backlog could not be looked into: all sessions go there until it can."""
-        self.surveyed("", Survey(now, is_complete=False, queues=set() if self._survey is None else self._survey.queues))
+        """The backlog could not be looked into. What was seen before still holds; before the first look, all sessions go there."""
+        self._looked_at = now
+        self.is_holding = False
+        self._moving.clear()
+        if self._survey is None and self.since is not None and now - self.since >= UNREADABLE_MAX:
+            self._is_unreadable = True
         return False
 
     def stop(self) -> None:
-        self.since, self._survey, self._waiting = None, None, {}
+        self.since, self._survey, self._waiting, self._looked_at = None, None, {}, None
+        self.is_in_doubt, self._unseen = False, frozenset()
         # What is under way will end, and is in the backlog if the next recovery comes soon.
         self.trails = {session: trail for session, trail in self.trails.items() if trail.under_way}
         self._moving.clear()
         self._is_overfull = self.is_holding = False
 
     def next_survey_at(self) -> Millis:
-        if self.since is None:
+        if not self.wants_survey:
             return NEVER
-        if self._survey is None:
-            return self.since
-        return self._survey.began_at + (SURVEY_INTERVAL_HELD if self.is_holding else SURVEY_INTERVAL)
+        if self._looked_at is None:
+            return self.since or 0
+        return self._looked_at + (SURVEY_INTERVAL_HELD if self.is_holding else SURVEY_INTERVAL)
 
     def queues(self) -> set[int] | None:
         """Those to look at: all for the first survey, afterwards those that had something or got something of ours."""
@@ -259,9 +314,9 @@ class CatchingUp:
         return self._survey.queues.union(*(trail.tried for trail in self.trails.values()))
 
 
-def _has_moved(before: Numbers | None, now: Numbers | None) -> bool:
+def _has_moved(before: Shares | None, now: Shares | None) -> bool:
     """Whether all that waited at the survey before is home by this one: a message that was left behind would be held for
     the length of its lock, and holding sends for it would stop the session."""
     if not before or not now:
         return True
-    return all(queue not in before or low > before[queue][1] for queue, (low, _) in now.items())
+    return all(queue not in before or share.low > before[queue].high for queue, share in now.items())

@@ -41,7 +41,7 @@ class Failure:
 @dataclass(slots=True)
 class EntityWatch:
     """`path` is as the first sender wrote it. `fragments` has those in trouble. `answered_at` is kept once it is known
-    that there are several."""
+    that there are several. `is_straight` is what senders read before each message: it goes to the primary, and that is all."""
 
     path: str
     new_detector: Callable[[], FailoverDetector]
@@ -50,6 +50,7 @@ class EntityWatch:
     fragments: dict[int, FailoverDetector] = field(default_factory=dict)
     catching_up: CatchingUp = field(default_factory=CatchingUp)
     answered_at: Millis = 0
+    is_straight: bool = False
     _is_asking: bool = False
     _ask_again_at: Millis = 0
 
@@ -60,6 +61,11 @@ class EntityWatch:
     def is_untroubled(self) -> bool:
         """Nothing to decide: every send goes to the primary."""
         return not self.fragments and self.whole.is_untroubled
+
+    @property
+    def has_nothing_to_decide(self) -> bool:
+        """Nor to remember: of fragments it is, when one of them last answered."""
+        return self.partitioning is None and self.is_untroubled
 
     @property
     def has_fragments(self) -> bool:

@@ -2,7 +2,8 @@
 
 Senders and the pinger, on any thread or task, report what happened and ask what to do; every
 answer is decided here, under one lock that is never held during I/O or a callback. The lock is
-not needed while an entity is healthy: `is_untroubled` reads what only the methods here change.
+not needed while an entity is healthy: whenever it is given back, each entity sums up in one flag whether there is anything to
+decide about it.
 """
 
 import threading
@@ -14,10 +15,11 @@ from twinbus.meter.operation import Cause
 from twinbus.model.durations import millis_of
 from twinbus.model.paths import path_key
 from twinbus.pairing.deciding.backlog_rotation import Rotation
-from twinbus.pairing.deciding.catching_up import Order, Survey
+from twinbus.pairing.deciding.catching_up import Order
 from twinbus.pairing.deciding.entity_watch import EntityWatch, Failure, Ping
 from twinbus.pairing.deciding.failover import FailoverDetector, Route
 from twinbus.pairing.deciding.partitioning import Partitioning
+from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.events import BacklogQueueState, EventKind, PairingEvent, PairState, tell
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pair_meter import PairMeter
@@ -26,6 +28,22 @@ from twinbus.pairing.rewriting.transfer import AnyMessage
 from twinbus.pairing.stock.failures import FailureKind, is_answer, kind_by
 
 _BY_ORDER = {Order.PRIMARY: Route.PRIMARY, Order.BACKLOG: Route.BACKLOG, Order.HOLD: Route.HOLD}
+
+
+class _Deciding:
+    """The lock, for `with`."""
+
+    def __init__(self, watches: dict[str, EntityWatch]) -> None:
+        self._watches, self._lock = watches, threading.Lock()
+        self.is_over = False
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        for watch in self._watches.values():
+            watch.is_straight = not self.is_over and watch.has_nothing_to_decide
+        self._lock.release()
 
 
 class SendAvailability:
@@ -37,6 +55,8 @@ class SendAvailability:
         backlog_queues: dict[int, str],
         random: Random,
         wake: Callable[[], None] = lambda: None,
+        *,
+        has_waiting: bool = False,
     ) -> None:
         self.options = options
         self.backlog_queues = backlog_queues
@@ -49,9 +69,13 @@ class SendAvailability:
         """How long this process did not run, until now: no timer runs meanwhile."""
         self._lost_before: Millis = 0
         self._random = random
-        self._lock = threading.Lock()
         self._watches: dict[str, EntityWatch] = {}
-        self._is_surveying = False
+        self._lock = _Deciding(self._watches)
+        self._surveying: set[str] | None = None
+        """The entities for which somebody is looking into the backlog just now, by key."""
+        self._surveys_all = False
+        self._has_waiting = has_waiting
+        """Whether messages waited in the backlog when the pair began, as far as is known."""
         self._rotation = Rotation(tuple(backlog_queues), millis_of(options.readmission_interval))
         self.meter = PairMeter(options.meter)
         self._early_max = millis_of(options.ping_primary_interval) * options.ping_jitter
@@ -63,7 +87,24 @@ class SendAvailability:
             watch = self._watches.get(key)
             if watch is None:
                 watch = self._watches[key] = EntityWatch(path, self._new_detector, self._told_partitioning(path))
+                self._doubt(watch)
             return watch
+
+    def end(self) -> None:
+        """From now on every send has to ask."""
+        with self._lock:
+            self._lock.is_over = True
+
+    def after_fork(self) -> None:
+        """Whoever held the lock exists in the parent only."""
+        self._lock = _Deciding(self._watches)
+        self.end()
+
+    def _doubt(self, watch: EntityWatch) -> None:
+        """Under the lock. What waits may be of its sessions, from before this process was restarted."""
+        if self._has_waiting and self.options.ordered_recovery:
+            watch.catching_up.doubt(self.backlog_queues)
+            watch.whole.is_catching_up = watch.whole.failed_over_at is None
 
     def _new_detector(self) -> FailoverDetector:
         return FailoverDetector(
@@ -100,13 +141,22 @@ class SendAvailability:
             routes = [each.route(now, self._random.random()) for each in watch.concerned(fragment)]
             route = next((each for each in routes if each is not Route.PRIMARY), Route.PRIMARY)
             if sessions:
-                watch.catching_up.uses_sessions = True
-                if route is Route.PRIMARY and watch.catching_up.is_active:
-                    route = _BY_ORDER[watch.catching_up.order(sessions)]
+                route = self._in_order(watch, route, sessions, now)
         self._failed_over(watch, failed_over, now)
         if route is Route.HOLD:
             self.wake()
         return route if self.backlog_queues else Route.PRIMARY
+
+    def _in_order(self, watch: EntityWatch, route: Route, sessions: Collection[str], now: Millis) -> Route:
+        """Under the lock. Where a send goes that would go by this route, but for earlier messages of its sessions."""
+        catching_up = watch.catching_up
+        catching_up.uses_sessions = True
+        catching_up.doubt_begins(now, watch.whole.failed_over_at is not None)
+        if route is Route.PRIMARY and catching_up.is_active:
+            return _BY_ORDER[catching_up.order(sessions, now)]
+        if route is Route.BACKLOG and catching_up.is_awaiting_look(sessions, now):
+            return Route.HOLD
+        return route
 
     def backlog_begins(self, path: str, sessions: Collection[str], index: int) -> None:
         """Messages of these sessions are on their way to this backlog queue."""
@@ -136,29 +186,34 @@ class SendAvailability:
     def start_survey(self, now: Millis) -> dict[int, str] | None:
         """The backlog queues to look into now; the caller reports what it finds. None if that is not due."""
         with self._lock:
-            active = [each.catching_up for each in self._watches.values() if each.catching_up.is_active]
-            if self._is_surveying or not active or now < min(each.next_survey_at() for each in active):
+            wanting = {key: each for key, each in self._watches.items() if each.catching_up.wants_survey}
+            due = min((each.catching_up.next_survey_at() for each in wanting.values()), default=NEVER)
+            if self._surveying is not None or now < due:
                 return None
-            self._is_surveying = True
-            wanted = [each.queues() for each in active]
-        every = any(each is None for each in wanted)
-        chosen = set(self.backlog_queues) if every else set().union(*(each or set() for each in wanted))
+            for watch in wanting.values():
+                watch.catching_up.doubt_begins(now, watch.whole.failed_over_at is not None)
+            wanted = [each.catching_up.queues() for each in wanting.values()]
+            self._surveying, self._surveys_all = set(wanting), None in wanted
+        chosen = set(self.backlog_queues) if self._surveys_all else set().union(*(each or set() for each in wanted))
         return {index: self.backlog_queues[index] for index in sorted(chosen)}
 
     @property
     def is_catching_up(self) -> bool:
         with self._lock:
-            return any(each.catching_up.is_active for each in self._watches.values())
+            return any(each.catching_up.wants_survey for each in self._watches.values())
 
     def surveyed(self, survey: Survey | None, now: Millis) -> None:
         """What was found; None if the backlog could not be looked into, which is tried again after a pause."""
         home: list[tuple[EntityWatch, BaseException | None]] = []
         limit = millis_of(self.options.ordered_recovery_max)
         with self._lock:
-            self._is_surveying = False
+            surveyed, self._surveying = self._surveying or set(), None
+            if survey is not None and self._surveys_all and survey.is_complete and not survey.queues:
+                self._has_waiting = False
             for key, watch in self._watches.items():
                 each = watch.catching_up
-                if each.since is None:
+                # One that began to catch up meanwhile may need queues that were not looked into.
+                if key not in surveyed or not each.wants_survey or (survey and survey.began_at < (each.since or 0)):
                     continue
                 error: BaseException | None = None
                 is_over = each.surveyed(key, survey) if survey is not None else each.not_surveyed(now)
@@ -176,11 +231,13 @@ class SendAvailability:
         self.backlog_error = error
         self._tell(PairingEvent(EventKind.UNPROTECTED, now, error=error))
 
-    def protected(self, backlog_queues: dict[int, str], now: Millis) -> None:
+    def protected(self, backlog_queues: dict[int, str], now: Millis, *, has_waiting: bool = False) -> None:
         """The backlog of an unprotected pair is ready."""
         with self._lock:
             self._rotation = Rotation(tuple(backlog_queues), self._rotation.readmission_interval)
-            self.backlog_queues = backlog_queues
+            self.backlog_queues, self._has_waiting = backlog_queues, has_waiting
+            for watch in self._watches.values():
+                self._doubt(watch)
         self.backlog_error = None
         self._tell(PairingEvent(EventKind.PROTECTED, now))
 
@@ -305,7 +362,7 @@ class SendAvailability:
             watches = list(self._watches.values())
             detectors = (each for watch in watches for _, each in watch.detectors())
             soonest = min((each.next_action_at() for each in detectors), default=NEVER)
-            if self._is_surveying:
+            if self._surveying is not None:
                 return soonest
             surveys = (each.catching_up.next_survey_at() for each in watches)
             return min(soonest, min(surveys, default=NEVER))

@@ -80,8 +80,13 @@ def check(message: AnyMessage, destination: str, size_max: int) -> None:
             size += len(part)
     else:
         size = _size_bound(raw.body)
-    if size > size_max - HEADER_SIZE_MAX - SET_ASIDE_SIZE_MAX:
+    if size > usual_size_max(size_max):
         _check_exact_size(message, destination, size_max)
+
+
+def usual_size_max(size_max: int) -> int:
+    """A message without application properties whose body is no larger than this needs no `check`."""
+    return size_max - HEADER_SIZE_MAX - SET_ASIDE_SIZE_MAX
 
 
 def _check_properties(properties: dict[str | bytes, Any], message: AnyMessage, destination: str) -> None:

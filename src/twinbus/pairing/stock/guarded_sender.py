@@ -34,21 +34,20 @@ T = TypeVar("T")
 
 
 class GuardedSender:
+    """Its fields are public for `PairedSender`, which sends a usual message by itself, step by step as `perform` does."""
+
     def __init__(self, open_stock: Callable[[], ServiceBusSender], clock: Clock, lag: LocalLag | None = None) -> None:
         self.line = Line()
         self._open_stock = open_stock
-        self._stock = open_stock()
+        self.stock = open_stock()
         self._clock = clock
-        self._lag = lag or LocalLag(clock)
-        self._deadline: Millis = NEVER
-        self._is_interrupted = False
+        self.lag = lag or LocalLag(clock)
+        self.deadline: Millis = NEVER
+        self.is_interrupted = False
         # A socket is never shut down under the operation that follows the late one: an operation that ends takes its deadline away
         # first and then looks whether it is being interrupted, which looks at the deadline only after it has said so.
         self._interrupting = threading.Lock()
-
-    @property
-    def stock(self) -> ServiceBusSender:
-        return self._stock
+        self.is_being_interrupted = self._interrupting.locked
 
     def run(self, operation: Callable[[ServiceBusSender, float], T], timeout_s: float) -> T:
         """Call `operation` with the stock sender and the timeout, once the sender is free."""
@@ -60,36 +59,47 @@ class GuardedSender:
         if not self.line.take():
             self._wait_in_line(attempt)
         timeout_s, now = attempt.timeout_s, self._clock.now()
-        lost = self._lag.total(now)
+        lost = self.lag.total(now)
         try:
-            if self._is_interrupted:
-                self._replace()
-            self._deadline = now + int(timeout_s * 1000) + OVERTIME - lost
-            result = attempt.operation(self._stock, timeout_s)
+            if self.is_interrupted:
+                self.replace()
+            self.deadline = now + int(timeout_s * 1000) + OVERTIME - lost
+            result = attempt.operation(self.stock, timeout_s)
             if self.line.waiting:
                 self.line.moved_at = self._clock.now()
         except Exception as error:
-            meanwhile = self._lag.total(self._clock.now()) - lost
-            attempt.waited += meanwhile
-            if not self._is_interrupted and not isinstance(error, OperationTimeoutError):
+            meaning = self.meaning(attempt, lost, error)
+            if meaning is error:
                 raise
-            if meanwhile > attempt.lag_max:
-                raise WaitedForItself(message="This process did not run for a part of the timeout.") from error
-            # Which error the SDK raises for a socket that is shut down depends on what it was reading.
-            raise OperationTimeoutError(message="The peer did not answer within the timeout.") from error
+            raise meaning from error
         except BaseException:
             # Ctrl-C may have come in the middle of a frame.
-            self._is_interrupted = True
+            self.is_interrupted = True
             raise
         finally:
-            self._deadline = NEVER
-            if self._interrupting.locked():
-                with self._interrupting:
-                    pass
-            self.line.pass_on()
-        if self._lag.noticed > lost:
-            attempt.waited += self._lag.noticed - lost
+            self.free()
+        if self.lag.noticed > lost:
+            attempt.waited += self.lag.noticed - lost
         return result
+
+    def meaning(self, attempt: Attempt, lost: Millis, error: Exception) -> Exception:
+        """Of a failed attempt, which learns how much time this process lost since: `lost` is what it had lost before."""
+        meanwhile = self.lag.total(self._clock.now()) - lost
+        attempt.waited += meanwhile
+        if not self.is_interrupted and not isinstance(error, OperationTimeoutError):
+            return error
+        if meanwhile > attempt.lag_max:
+            return WaitedForItself(message="This process did not run for a part of the timeout.", error=error)
+        # Which error the SDK raises for a socket that is shut down depends on what it was reading.
+        return OperationTimeoutError(message="The peer did not answer within the timeout.", error=error)
+
+    def free(self) -> None:
+        """The operation has ended."""
+        self.deadline = NEVER
+        if self._interrupting.locked():
+            with self._interrupting:
+                pass
+        self.line.pass_on()
 
     def _wait_in_line(self, attempt: Attempt) -> None:
         wait, turn = Wait(self.line, attempt, self._clock), threading.Event()
@@ -115,25 +125,26 @@ class GuardedSender:
 
     def interrupt_if_late(self, now: Millis) -> None:
         with self._interrupting:
-            if now - self._lag.total(now) > self._deadline:
-                self._is_interrupted = True
-                interrupt(self._stock)
+            if now - self.lag.total(now) > self.deadline:
+                self.is_interrupted = True
+                interrupt(self.stock)
 
     def close(self) -> None:
         turn = threading.Event()
         self.line.join(turn.set)
         if not turn.wait(CLOSE_WAIT_S):
-            interrupt(self._stock)
+            interrupt(self.stock)
             turn.wait(CLOSE_WAIT_S)
         try:
-            self._stock.close()
+            self.stock.close()
         finally:
             if turn.is_set() or not self.line.leave(turn.set):
                 self.line.pass_on()
 
-    def _replace(self) -> None:
-        broken, self._stock = self._stock, self._open_stock()
-        self._is_interrupted = False
+    def replace(self) -> None:
+        """A stock sender that was interrupted is of no more use."""
+        broken, self.stock = self.stock, self._open_stock()
+        self.is_interrupted = False
         # On a thread of its own: closing waits for threads of the SDK.
         threading.Thread(target=_close_quietly, args=(broken,), name="twinbus-close", daemon=True).start()
 

@@ -51,6 +51,8 @@ class Line:
         self._turn = threading.Lock()
         self.take: Callable[[], bool] = partial(self._turn.acquire, False)
         """True if nobody else is here: it is the caller's turn. One call that needs no mutex, for the healthy path."""
+        self.release = self._turn.release
+        """In place of `pass_on` where nobody waits; who does it calls `released` if somebody does by then."""
 
     @property
     def length(self) -> int:
@@ -73,14 +75,22 @@ class Line:
         return True
 
     def pass_on(self) -> None:
-        if not self.waiting:
-            self._turn.release()
-            # Somebody may have joined in between, and waits for the turn that was just given back.
-            if not self.waiting or not self.take():
-                return
+        if self.waiting:
+            self._call_next()
+        else:
+            self.release()
+            if self.waiting:
+                self.released()
+
+    def released(self) -> None:
+        """Somebody joined in between, and waits for a turn that was given back."""
+        if self.take():
+            self._call_next()
+
+    def _call_next(self) -> None:
         with self._mutex:
             if not self.waiting:
-                self._turn.release()
+                self.release()
                 return
             call = self.waiting.popleft()
         call()

@@ -13,11 +13,12 @@ from twinbus.client.namespace import Namespace
 from twinbus.client.outcomes import abandoned, dead_lettered
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
+from twinbus.clock import Millis
 from twinbus.errors import MessageLockLost, MessagingError, OperationTimeout
 from twinbus.meter.operation import SYPHON_PRODUCT
 from twinbus.model.message_limits import PEEK_COUNT_MAX
 from twinbus.pairing.backlog.survey import pages
-from twinbus.pairing.deciding.catching_up import Survey
+from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.stock.steps import run_async
 from twinbus.pairing.syphon.pump import BATCH_MAX
 from twinbus.pairing.syphon.transport import (
@@ -83,22 +84,22 @@ class BulkTransport:
                 await self._settle(taken, ACCEPTED)
             case Abandon(taken):
                 await self._settle(taken, abandoned())
-            case LookInto(queue):
-                return await self._look_into(queue)
+            case LookInto(queue, until):
+                return await self._look_into(queue, until)
             case DeadLetter(each, reason, description):
                 await self._settle([each], dead_lettered(reason, description[:DESCRIPTION_MAX]))
             case Wait(duration):
                 await self._wait(duration / 1000)
         return None
 
-    async def _look_into(self, queue: str) -> Survey:
+    async def _look_into(self, queue: str, until: Millis) -> Survey:
         survey, node = Survey(0), await self._secondary.entity(queue)
 
         async def peek(number: int) -> Sequence[ReceivedMessage]:
             async with asyncio.timeout(TIMEOUT_S):
                 return await node.peek(PEEK_COUNT_MAX, from_number=number)
 
-        await run_async(pages(0, survey), peek)
+        await run_async(pages(0, survey, until), peek)
         return survey
 
     async def close(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from twinbus.clock import Millis
 from twinbus.model.paths import path_key
 from twinbus.model.session_key import session_key
-from twinbus.pairing.deciding.catching_up import Survey
+from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.rewriting.stages import Stage
 from twinbus.pairing.syphon.destinations import Destination, Group
 

@@ -24,7 +24,7 @@ from typing import TypeAlias
 from twinbus.clock import Clock, Millis
 from twinbus.errors import MessagingError
 from twinbus.model.pairing_limits import SYPHON_POLL
-from twinbus.pairing.deciding.catching_up import Survey
+from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.events import EventKind, PairingEvent, tell
 from twinbus.pairing.rewriting.restore import NotATransfer
 from twinbus.pairing.stock.failures import Classifier, FailureKind, kind_by
@@ -263,10 +263,14 @@ class Pump:
 
     def _leave_followers(self, groups: dict[str, Group], received_at: Millis) -> Steps:
         """Takes out of the groups what has to wait for messages of its session in other backlog queues."""
-        stages = [transfer.stage for group in groups.values() for _, transfer in group if transfer.stage is not None]
+        came_at: dict[int, Millis] = {}
+        """When the last one came that follows another queue."""
+        for taken, transfer in (each for group in groups.values() for each in group):
+            for index in () if transfer.stage is None else transfer.stage.follows:
+                came_at[index] = max(taken.enqueued_at, came_at.get(index, 0))
         surveys: dict[int, Survey | None] = {}
-        for index in sorted({index for stage in stages for index in stage.follows}):
-            surveys[index] = yield from self._look_into(index)
+        for index, until in sorted(came_at.items()):
+            surveys[index] = yield from self._look_into(index, until)
         for path, group in groups.items():
             destination = self.memory.destination(path)
             groups[path], following = parted(path, group, surveys, destination, received_at)
@@ -280,10 +284,10 @@ class Pump:
                 if (yield from self._give_back([taken for taken, _ in following])):
                     destination.are_free([taken.sequence_number for taken, _ in following], self._clock.now())
 
-    def _look_into(self, index: int) -> Generator[Request, Answer, Survey | None]:
+    def _look_into(self, index: int, until: Millis) -> Generator[Request, Answer, Survey | None]:
         """None if nobody knows what is in that queue."""
         try:
-            answer = yield LookInto(f"{self.queue.rpartition('/')[0]}/{index}")
+            answer = yield LookInto(f"{self.queue.rpartition('/')[0]}/{index}", until)
         except Exception as error:
             if kind_by(self._classifier, error) is FailureKind.NOT_FOUND:
                 return Survey(0)  # it was deleted, and what follows it would wait for good

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from twinbus.clock import Clock
 from twinbus.meter.operation import NO_FRAGMENT, NO_METER, SYPHON_PRODUCT, Cause, Meter, Operation, Path, units_of
-from twinbus.pairing.deciding.catching_up import Survey
+from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.pair_meter import record
 from twinbus.pairing.syphon.transport import (
     Abandon,

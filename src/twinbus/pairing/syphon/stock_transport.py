@@ -10,7 +10,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, Servic
 from twinbus.clock import NEVER, Clock, Millis
 from twinbus.meter.operation import SYPHON_PRODUCT
 from twinbus.pairing.backlog.survey import pages, peek
-from twinbus.pairing.deciding.catching_up import Survey
+from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.stock.guarded_sender import GuardedSender, close_all, interrupt
 from twinbus.pairing.stock.steps import run
 from twinbus.pairing.syphon.stock_payloads import StockPayloads, batch_of
@@ -106,8 +106,8 @@ class StockTransport:
                 self._each(taken, self._receiver.complete_message)
             case Abandon(taken):
                 self._each(taken, self._receiver.abandon_message)
-            case LookInto(queue):
-                return self._look_into(queue)
+            case LookInto(queue, until):
+                return self._look_into(queue, until)
             case DeadLetter(each, reason, description):
                 text = description[:DESCRIPTION_MAX]
                 self._receiver.dead_letter_message(_message(each), reason=reason, error_description=text)
@@ -139,12 +139,12 @@ class StockTransport:
                 taken.append(taken_of(message, payload))
         return taken
 
-    def _look_into(self, queue: str) -> Survey:
+    def _look_into(self, queue: str, until: Millis) -> Survey:
         survey = Survey(0)
         with self._open_receiver(queue) as receiver:
             self._looking = receiver
             try:
-                run(pages(0, survey), partial(peek, receiver))
+                run(pages(0, survey, until), partial(peek, receiver))
             finally:
                 self._looking = None
         return survey

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from twinbus.amqp.errors import DecodeError
 from twinbus.clock import NEVER, Millis
 from twinbus.model.received_payload import read_front
-from twinbus.pairing.deciding.catching_up import Survey
+from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.rewriting.restore import NotATransfer, delivery_facts, restore
 from twinbus.pairing.rewriting.stages import Stage
 
@@ -87,9 +87,10 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class LookInto:
-    """Answered with a survey of another backlog queue, complete or not."""
+    """Answered with a survey of another backlog queue, complete or not. What came after `until` is of no interest."""
 
     queue: str
+    until: Millis = NEVER
 
 
 @dataclass(frozen=True, slots=True)
