@@ -36,8 +36,8 @@ async def paired(spaces: Spaces, **chosen: Any) -> AsyncIterator[PairedNamespace
         yield client
 
 
-async def send(trial: Trial, sender: PairedSender, timeout: float = TIMEOUT_S) -> bool:
-    messages = trial.messages(1)
+async def send(trial: Trial, sender: PairedSender, timeout: float = TIMEOUT_S, **properties: Any) -> bool:
+    messages = trial.messages(1, **properties)
     try:
         await sender.send_messages(messages[0], timeout=timeout)
     except ServiceBusError as error:

@@ -8,6 +8,7 @@ from azure.servicebus import ServiceBusMessage
 from twinbus.meter.operation import Operation
 from twinbus.pairing.deciding.entity_watch import Ping
 from twinbus.pairing.deciding.failover import Route
+from twinbus.pairing.deciding.partitioning import Partitioning
 from twinbus.pairing.deciding.send_availability import SendAvailability
 from twinbus.pairing.events import Availability, EventKind, PairingEvent
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
@@ -157,3 +158,47 @@ def test_what_this_process_lost_before_a_failure_does_not_put_its_failover_off()
     pair = availability(failover_interval=timedelta(0))
     pair.lost = lambda now: now - NOON
     assert pair.primary_failed("orders", DOWN, NOON + MINUTE) is Route.BACKLOG
+
+
+@pytest.mark.rule("B2")
+def test_one_flag_says_whether_anything_is_to_be_decided_about_an_entity() -> None:
+    """Senders read nothing else before a message, so it must not be true a moment too long."""
+    pair = availability(failover_interval=timedelta(seconds=1), ping_jitter=0)
+    watch = pair.watch("orders")
+    assert watch.is_straight
+    pair.primary_failed("orders", DOWN, NOON)
+    assert not watch.is_straight, "a success would have to stop the timer"
+    pair.primary_answered("orders", NOON + 1)
+    assert watch.is_straight
+    pair.primary_failed("orders", DOWN, NOON + 2)
+    pair.advance(NOON + 2000)
+    assert not watch.is_straight, "failed over"
+    pair.mark_healthy("orders", NOON + 3000)
+    assert watch.is_straight
+    pair.asked("orders", Partitioning(16), NOON)
+    assert not watch.is_straight, "it has to be remembered when its fragments answer"
+
+
+@pytest.mark.rule("B2")
+def test_after_the_end_of_a_pair_every_send_has_to_ask() -> None:
+    pair = availability()
+    watch = pair.watch("orders")
+    pair.end()
+    pair.state()
+    assert not watch.is_straight
+    assert not pair.watch("bills").is_straight
+    forked = availability()
+    watch = forked.watch("orders")
+    forked.after_fork()
+    assert not watch.is_straight
+
+
+@pytest.mark.rule("B8.7")
+def test_an_unprotected_pair_that_finds_messages_in_its_backlog_begins_to_catch_up() -> None:
+    pair = SendAvailability(SendAvailabilityPairedNamespaceOptions(), {}, Random(1))
+    watch = pair.watch("orders")
+    assert watch.is_straight
+    pair.protected(QUEUES, NOON, has_waiting=True)
+    assert not watch.is_straight
+    assert pair.route("orders", NOON, ["a"]) is Route.HOLD
+    assert pair.route("orders", NOON) is Route.PRIMARY, "messages without a session are not held up"

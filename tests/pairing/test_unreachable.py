@@ -3,11 +3,12 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -82,6 +83,32 @@ def test_with_both_namespaces_away_the_error_names_the_last_failure(refusing_por
             sender.send_messages([ServiceBusMessage("x"), ServiceBusMessage("y")], timeout=2)
         assert isinstance(caught.value, ServiceBusError)
         assert all(queue.out_until is not None for queue in client.state().backlog_queues)
+
+
+@pytest.mark.rule("B2")
+def test_a_usual_message_asks_nobody_and_any_other_is_checked(refusing_port: int) -> None:
+    """It is recognized by fields of the SDK's: with one that calls them differently, every message would be asked about."""
+    asked: list[object] = []
+    usual = ServiceBusMessage(b"x")
+    others = [
+        ServiceBusMessage(None),
+        ServiceBusMessage(b"x" * 200 * 1024),
+        ServiceBusMessage("x", application_properties={"a": 1}),
+    ]
+    with pair(refusing_port) as client:
+        for number, message in enumerate((usual, *others)):
+            sender = client.get_queue_sender(str(number))
+
+            def noted(
+                message: object, timeout_s: float | None, straight: Callable[..., Any] = sender._courier.straight
+            ) -> Any:
+                asked.append(message)
+                return straight(message, timeout_s)
+
+            sender._courier.straight = noted  # type: ignore[method-assign]
+            with pytest.raises(ServiceBusConnectionError):
+                sender.send_messages(message)
+    assert asked == others
 
 
 def test_a_silent_primary_cannot_hold_a_send_past_its_timeout(silent_port: int) -> None:

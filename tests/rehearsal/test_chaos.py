@@ -20,17 +20,23 @@ NOTICED_S = SEND_TIMEOUT_S + 2.0
 """A send that began in a fault may end so much later."""
 
 
+KINDS = (FaultKind.KILL, FaultKind.HANG, FaultKind.STORE_DOWN, FaultKind.SLOW_STORE, FaultKind.DISCONNECT)
+
+
 def chaos(random: Random, duration_s: float) -> Script:
-    """Faults of all kinds in both namespaces, drawn one after the other; the secondary has two thirds of its time in peace."""
+    """Faults of all kinds in both namespaces, drawn one after the other; the secondary has two thirds of its time in peace. The
+    paired sender is restarted up to three times, whatever happens then."""
     faults: list[Fault] = []
     for where, peace in ((Where.PRIMARY, 1.0), (Where.SECONDARY, 3.0)):
         at_s = random.uniform(1, 4) * peace
         while at_s < duration_s - 6:
-            kind = random.choice(list(FaultKind))
+            kind = random.choice(KINDS)
             lasts_s = 0.0 if kind.is_momentary else min(random.uniform(0.3, 9.0) / peace, duration_s - 4 - at_s)
             store = random.choice((None, random.randrange(STORE_COUNT)))
             faults.append(Fault(kind, at_s, lasts_s, store, random.choice((80, 700)), where))
             at_s += lasts_s + random.uniform(1, 6) * peace
+    restarts = sorted(random.uniform(2, duration_s - 4) for _ in range(random.randint(0, 3)))
+    faults += [Fault(FaultKind.RESTART, at_s, where=Where.SENDER) for at_s in restarts]
     return Script(duration_s, tuple(sorted(faults, key=lambda fault: fault.at_s)), jitter_s=0.0)
 
 
@@ -57,7 +63,9 @@ def check(report: RehearsalReport) -> None:
     assert paired.delivered > 0
     assert paired.reordered == 0
     at_secondary = [fault for fault in report.faults if "secondary" in fault.text]
-    at_primary = [fault for fault in report.faults if "secondary" not in fault.text and "slower" not in fault.text]
+    at_primary = [
+        fault for fault in report.faults if not any(word in fault.text for word in ("secondary", "slower", "restarted"))
+    ]
     # By when they were due: a send that waits for the primary first may meet a fault of the secondary that begins later.
     refused = [each.at_s for each in report.seconds[Sender.PAIRED] if each.failed]
     assert [at_s for at_s in refused if not near(at_secondary, at_s, NOTICED_S)] == []

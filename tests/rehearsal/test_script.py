@@ -66,7 +66,7 @@ def test_faults_of_the_two_namespaces_may_overlap() -> None:
     document = {"duration": 9, "fault": [{"kind": "hang", "at": 1, "for": 2, "where": "secondary"}]}
     (fault,) = parse_script(document).faults
     assert str(fault) == "the secondary hangs for 2 s"
-    with pytest.raises(ArgumentError, match="'moon' is not one of the two namespaces"):
+    with pytest.raises(ArgumentError, match="'moon' is not a place for a fault"):
         parse_script({"duration": 9, "fault": [{"kind": "kill", "at": 1, "for": 2, "where": "moon"}]})
 
 
@@ -179,3 +179,12 @@ def test_a_command_that_fails_is_no_fault_that_was_played() -> None:
         run_command(["false"])
     with pytest.raises(MessagingError, match="cannot be run"):
         run_command(["there-is-no-such-program"])
+
+
+def test_the_sender_is_restarted_and_nothing_else_is_done_to_it() -> None:
+    (fault,) = parse_script({"duration": 9, "fault": [{"kind": "restart", "at": 1}]}).faults
+    assert fault.where is Where.SENDER
+    assert str(fault) == "the paired sender is restarted"
+    for wrong in (Fault(FaultKind.KILL, 1, 5, where=Where.SENDER), Fault(FaultKind.RESTART, 1)):
+        with pytest.raises(ArgumentError, match="a sender is restarted"):
+            Script(10.0, (wrong,))

@@ -137,8 +137,11 @@ class Courier:
             return None
         self.check_live()
         check(message, self.path, self._size_max)
-        time_s = self.straight_s if timeout_s is None else _time_s(self._timeout(timeout_s), self._fails_over_at_once)
-        return self.gone_straight(message, time_s, self.clock.now())
+        return self.gone_straight(message, self.straight_time_s(timeout_s), self.clock.now())
+
+    def straight_time_s(self, timeout_s: float | None) -> float:
+        """What the primary gets of the time of a send that goes straight."""
+        return self.straight_s if timeout_s is None else _time_s(self._timeout(timeout_s), self._fails_over_at_once)
 
     def gone_straight(self, message: AnyMessage, time_s: float, began_at: Millis) -> ToPrimary:
         """The attempt of a send that the caller has begun already, because its message is a usual one."""

@@ -44,7 +44,6 @@ class PairedSender(ServiceBusSender):
         self._watch, self._now, self._is_metered = courier.watch, courier.clock.now, courier.is_metered
         self._usual_size_max = courier.usual_size_max
         self._straight_s = courier.straight_s
-        self._straight_time = int(courier.straight_s * 1000) + OVERTIME
 
     def __enter__(self) -> "PairedSender":
         self._courier.check_live()
@@ -71,7 +70,7 @@ class PairedSender(ServiceBusSender):
         its messages were accepted.
         """
         # The shortest way, for a usual message to a healthy entity. See `courier` for what a call of ours would cost here.
-        if message.__class__ is ServiceBusMessage and self._watch.is_straight and timeout is None and not kwargs:
+        if message.__class__ is ServiceBusMessage and self._watch.is_straight and not kwargs:
             try:
                 raw: Any = message._raw_amqp_message  # what is public there are functions, not fields
                 (body,) = raw._data_body
@@ -81,16 +80,20 @@ class PairedSender(ServiceBusSender):
             line = self._primary.line
             if is_usual and line.take():
                 guard = self._primary
-                lost, began_at = guard.lag.noticed, self._now()
-                guard.deadline = began_at + self._straight_time - lost
+                lost, began_at, time_s = guard.lag.noticed, self._now(), self._straight_s
                 try:
+                    if timeout is not None:
+                        time_s = self._courier.straight_time_s(timeout)
                     if guard.is_interrupted:
                         guard.replace()
-                    guard.stock.send_messages(message, timeout=self._straight_s)
+                    guard.deadline = began_at + int(time_s * 1000) + OVERTIME - lost
+                    guard.stock.send_messages(message, timeout=time_s)
                 except Exception as error:
-                    self._go_on(message, began_at, lost, error)
+                    gone = self._courier.gone_straight(message, time_s, began_at)
+                    self._go_on(message, timeout, gone, lost, error)
                     return
                 except BaseException:
+                    # Ctrl-C may have come in the middle of a frame.
                     guard.is_interrupted = True
                     guard.free()
                     raise
@@ -104,7 +107,7 @@ class PairedSender(ServiceBusSender):
                         line.released()
                 if self._is_metered or not self._watch.is_straight:
                     courier = self._courier
-                    courier.arrived(message, courier.gone_straight(message, self._straight_s, began_at))
+                    courier.arrived(message, courier.gone_straight(message, time_s, began_at))
                 return
         if kwargs:
             warn_of(kwargs)
@@ -121,16 +124,22 @@ class PairedSender(ServiceBusSender):
         else:
             courier.arrived(message, attempt)
 
-    def _go_on(self, message: ServiceBusMessage, began_at: Millis, lost: Millis, error: Exception) -> None:
+    def _go_on(
+        self,
+        message: ServiceBusMessage,
+        timeout: float | None,
+        attempt: ToPrimary,
+        lost: Millis,
+        error: Exception,
+    ) -> None:
         """With a message that went the shortest way and did not arrive."""
         courier, guard = self._courier, self._primary
-        attempt = courier.gone_straight(message, self._straight_s, began_at)
         try:
             failure = guard.meaning(attempt, lost, error)
         finally:
             guard.free()
         courier.check_live()
-        run(courier.not_arrived(message, None, attempt), self._perform, failure)
+        run(courier.not_arrived(message, timeout, attempt), self._perform, failure)
 
     def schedule_messages(
         self, messages: Sendable, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any

@@ -65,6 +65,11 @@ class Chronicle:
     def fault(self, fault: Fault, is_mended: bool) -> None:
         self._add(MomentKind.MENDED if is_mended else MomentKind.FAULT, str(fault))
 
+    def restarted(self) -> None:
+        """A new pair has failed over nothing yet."""
+        with self._lock:
+            self._failed_over.clear()
+
     def pairing(self, event: PairingEvent) -> None:
         if event.kind is EventKind.PING:
             with self._lock:

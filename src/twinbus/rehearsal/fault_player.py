@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from twinbus.rehearsal.interruption import WaitedThread
-from twinbus.rehearsal.script import Fault, Script
+from twinbus.rehearsal.script import Fault, FaultKind, Script
 from twinbus.rehearsal.sends import Span
 from twinbus.rehearsal.stage import Stage
 
@@ -23,13 +23,16 @@ class PlayedFault:
 
 
 class FaultPlayer:
-    """Runs from `start` until `wait` returns or `stop` is called. A fault in force at that time is ended."""
+    """Runs from `start` until `wait` returns or `stop` is called. A fault in force at that time is ended. `restart` restarts
+    the paired sender, which may have to wait for a namespace: on a thread of its own."""
 
-    def __init__(self, stage: Stage, script: Script, tell: Tell) -> None:
+    def __init__(self, stage: Stage, script: Script, tell: Tell, restart: Callable[[], None]) -> None:
         self.played: list[PlayedFault] = []
         self._stage = stage
         self._script = script
         self._tell = tell
+        self._restart = restart
+        self._restarts: list[WaitedThread] = []
         self._stopping = threading.Event()
         self._broken: BaseException | None = None
         self._thread = WaitedThread(target=self._guard, name="fault-player")
@@ -43,6 +46,8 @@ class FaultPlayer:
 
     def join(self) -> None:
         self._thread.wait_end()
+        for restart in self._restarts:
+            restart.wait_end()
 
     def wait(self) -> None:
         """Wait until the last fault is over. Raises the error if a fault could not be played."""
@@ -70,16 +75,27 @@ class FaultPlayer:
 
     def _begin(self, fault: Fault) -> float:
         begin_s = self._now()
-        self._stage.begin(fault)
+        if fault.kind is FaultKind.RESTART:
+            self._restarts.append(restart := WaitedThread(target=self._guarded_restart, name="sender-restart"))
+            restart.start()
+        else:
+            self._stage.begin(fault)
         self._tell(fault, False)
         return begin_s
 
     def _end(self, fault: Fault, begin_s: float) -> None:
-        self._stage.mend(fault)
+        if not fault.kind.is_momentary:
+            self._stage.mend(fault)
         self.played.append(PlayedFault(fault, Span(begin_s, self._now())))
         self.played.sort(key=lambda each: each.span.begin_s)
         if not fault.kind.is_momentary:
             self._tell(fault, True)
+
+    def _guarded_restart(self) -> None:
+        try:
+            self._restart()
+        except BaseException as broken:
+            self._broken = broken
 
     def _now(self) -> float:
         return time.monotonic() - self._started_at

@@ -30,11 +30,12 @@ from twinbus.rehearsal.entities import (
 from twinbus.rehearsal.fault_player import FaultPlayer
 from twinbus.rehearsal.interruption import uninterrupted
 from twinbus.rehearsal.ledger import Ledger, Sender
+from twinbus.rehearsal.paired_application import PairedApplication
 from twinbus.rehearsal.receivers import Receivers
 from twinbus.rehearsal.rehearsal_settings import RehearsalSettings
 from twinbus.rehearsal.remains import is_empty, note_remains
 from twinbus.rehearsal.report import EntityStatus, RehearsalReport, Sample, Status, make_report
-from twinbus.rehearsal.script import Script, jittered
+from twinbus.rehearsal.script import FaultKind, Script, jittered
 from twinbus.rehearsal.senders import LANE_COUNT, TrafficSender
 from twinbus.rehearsal.sends import SendLog
 from twinbus.rehearsal.stage import Stage
@@ -52,6 +53,7 @@ QUIET_S = LOCK_DURATION.total_seconds() + 5.0
 EMPTY_LOOK_S = 3.0
 """Not sooner: a peek is an operation too, and would be on the bill."""
 
+PAIRING_TIMEOUT = timedelta(seconds=10)
 LOOK_S = 0.1
 SAMPLE_S = 0.5
 BACKLOG_QUEUE_COUNT = 4
@@ -72,7 +74,7 @@ class Rehearsal:
         bill: Callable[[Stage], Bill | None],
         hear: Callable[[Moment], None],
     ) -> None:
-        refused = script.kinds - stage.possible
+        refused = script.kinds - stage.possible - {FaultKind.RESTART}
         if refused:
             raise MessagingError(
                 f"Not allowed here: {', '.join(sorted(refused))}. Allow it, or remove it from the script."
@@ -89,7 +91,7 @@ class Rehearsal:
         self.sends = SendLog()
         self._samples: list[Sample] = []
         self._drained: Drained | None = None
-        self._pair: PairedNamespaceClient | None = None
+        self._application: PairedApplication | None = None
         self._step = "getting ready"
         self._started_at: float | None = None
         self._chronicle = Chronicle(self._now, hear)
@@ -129,10 +131,10 @@ class Rehearsal:
         )
 
     def _play_and_drain(self) -> tuple[FaultPlayer, Bill | None]:
-        with self._paired() as pair:
+        with self._paired() as application:
             with self._receiving():
-                player = self._play(pair)
-                self._wait_until_healthy(pair)
+                player = self._play(application)
+                self._wait_until_healthy(application.client)
                 self._enter(DRAINING)
                 self._drained = self._drain.drain(self._stage)
                 self._enter("receiving the rest")
@@ -141,16 +143,21 @@ class Rehearsal:
             self._enter("adding up the bill")
             bill = self._bill(self._stage)
             self._enter("checking what is left")
-            note_remains(self._stage, self._entities, pair.backlog_queues, self._ledger)
+            note_remains(self._stage, self._entities, application.client.backlog_queues, self._ledger)
         return player, bill
 
-    def _play(self, pair: PairedNamespaceClient) -> FaultPlayer:
-        player = FaultPlayer(self._stage, self._script, self._chronicle.fault)
+    def _play(self, application: PairedApplication) -> FaultPlayer:
         unpaired = self._stage.primary.client(**CLIENT_OPTIONS)
         senders = [
             TrafficSender(who, client, self._plan, self._ledger, self._settings, self.sends)
-            for who, client in ((Sender.PAIRED, pair), (Sender.UNPAIRED, unpaired))
+            for who, client in ((Sender.PAIRED, application.client), (Sender.UNPAIRED, unpaired))
         ]
+
+        def renew() -> PairedNamespaceClient:
+            self._chronicle.restarted()
+            return application.restart()
+
+        player = FaultPlayer(self._stage, self._script, self._chronicle.fault, lambda: senders[0].restart(renew))
         playing: list[FaultPlayer | TrafficSender] = [player, *senders]
         try:
             for sender in senders:
@@ -163,6 +170,7 @@ class Rehearsal:
                 each.wait()
         finally:
             with uninterrupted():
+                application.stop()
                 for each in playing:
                     each.stop()
                 for each in playing:
@@ -208,26 +216,29 @@ class Rehearsal:
                         remove_all("primary", deletions)
 
     @contextlib.contextmanager
-    def _paired(self) -> Iterator[PairedNamespaceClient]:
+    def _paired(self) -> Iterator[PairedApplication]:
         options = SendAvailabilityPairedNamespaceOptions(
             backlog_queue_count=BACKLOG_QUEUE_COUNT,
             failover_interval=timedelta(seconds=self._settings.failover_interval_s),
             ping_primary_interval=timedelta(seconds=self._settings.ping_interval_s),
+            pairing_timeout=PAIRING_TIMEOUT,
             primary_name=self._stage.name,
             on_event=self._chronicle.pairing,
             meter=self._chronicle,
         )
         primary, secondary = self._stage.primary.connection_string, self._stage.secondary.connection_string
         with self._stage.secondary.administration() as administration:
-            pair = pair_namespaces(
-                primary, secondary, options, secondary_administration=administration, **CLIENT_OPTIONS
+            application = self._application = PairedApplication(
+                lambda: pair_namespaces(
+                    primary, secondary, options, secondary_administration=administration, **CLIENT_OPTIONS
+                )
             )
-            self._pair = pair
             try:
-                yield pair
+                yield application
             finally:
                 with uninterrupted():
-                    self._pair = None
+                    self._application = None
+                    pair = application.client
                     pair.close()
                     if self._stage.prefix:
                         queues = {each: partial(administration.delete_queue, each) for each in pair.backlog_queues}
@@ -264,8 +275,9 @@ class Rehearsal:
             thread.join()
 
     def _entity_states(self) -> tuple[EntityStatus, ...]:
-        pair = self._pair
-        known = {each.path: each.availability.value for each in pair.state().entities} if pair is not None else {}
+        application = self._application
+        entities = () if application is None else application.client.state().entities
+        known = {each.path: each.availability.value for each in entities}
         return tuple(
             EntityStatus(each.path, known.get(each.path, "-"), self._chronicle.backlog_sends[each.path])
             for each in self._entities

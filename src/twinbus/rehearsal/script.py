@@ -1,4 +1,4 @@
-"""A script of faults: what goes wrong with which namespace, when, and for how long. Values only; `fault_player` plays them.
+"""A script of faults: what goes wrong with which namespace or sender, when, and for how long. Values only; `fault_player` plays them.
 
 Times are seconds since the first message was due. In each of the two namespaces faults come one after the other: while one is
 in force no other starts there, so that whatever happens then has one cause.
@@ -26,6 +26,7 @@ STORE_COUNT = 8
 class Where(StrEnum):
     PRIMARY = "primary"
     SECONDARY = "secondary"
+    SENDER = "sender"
 
 
 class FaultKind(StrEnum):
@@ -35,11 +36,12 @@ class FaultKind(StrEnum):
     SLOW_STORE = "slow-store"
     DISCONNECT = "disconnect"
     COMMAND = "command"
+    RESTART = "restart"
 
     @property
     def is_momentary(self) -> bool:
         """Nothing has to be undone afterwards."""
-        return self is FaultKind.DISCONNECT
+        return self in (FaultKind.DISCONNECT, FaultKind.RESTART)
 
     @property
     def is_of_the_process(self) -> bool:
@@ -80,6 +82,8 @@ class Fault:
                 return f"{which}{whose} is {self.slow_ms} ms slower for {self.duration_s:.3g} s"
             case FaultKind.DISCONNECT:
                 return f"every connection to the {self.where} is dropped"
+            case FaultKind.RESTART:
+                return "the paired sender is restarted"
             case FaultKind.COMMAND:
                 return f"{self.name or ' '.join(self.begin)}, for {self.duration_s:.3g} s"
 
@@ -171,6 +175,16 @@ def secondary_fails(duration_s: float) -> Script:
     )
 
 
+def sender_restarts(duration_s: float) -> Script:
+    """What sends is restarted in the middle of an outage, and again while its sessions catch up."""
+    return _in_proportion(
+        duration_s,
+        Fault(FaultKind.KILL, 5, 20),
+        Fault(FaultKind.RESTART, 14, where=Where.SENDER),
+        Fault(FaultKind.RESTART, 32, where=Where.SENDER),
+    )
+
+
 SCRIPTS: Mapping[str, Callable[[float], Script]] = {
     "outage": default_script,
     "dead-store": dead_store,
@@ -178,6 +192,7 @@ SCRIPTS: Mapping[str, Callable[[float], Script]] = {
     "flapping": flapping,
     "slow": slow,
     "secondary-fails": secondary_fails,
+    "sender-restarts": sender_restarts,
 }
 """Those that come with it, by name."""
 
@@ -207,6 +222,10 @@ def _check_fault(fault: Fault) -> None:
     _require(fault.at_s >= 0, f"{where} starts before the rehearsal does.")
     if not fault.kind.is_momentary:
         _require(fault.duration_s > 0, f"{where} must last longer than zero seconds.")
+    _require(
+        (fault.kind is FaultKind.RESTART) == (fault.where is Where.SENDER),
+        f"{where}: a sender is restarted, and nothing else can be done to it.",
+    )
     _require(fault.store is None or fault.store >= 0, f"{where}: messaging stores are numbered from 0.")
     if fault.kind is FaultKind.COMMAND:
         _require(bool(fault.begin), f"{where} needs 'begin', the command that causes it.")

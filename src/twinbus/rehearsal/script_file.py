@@ -4,10 +4,10 @@ duration = 60           # seconds of traffic
 jitter = 1              # seconds by which the seed may delay a fault; default: 1
 
 [[fault]]
-kind = "kill"           # kill, hang, store-down, slow-store, disconnect or command
+kind = "kill"           # kill, hang, store-down, slow-store, disconnect, restart or command
 at = 10                 # seconds since the first message
-for = 20                # seconds; not for disconnect
-where = "secondary"     # default: primary
+for = 20                # seconds; not for disconnect and restart
+where = "secondary"     # default: primary; a restart is one of the sender
 
 [[fault]]
 kind = "slow-store"
@@ -86,17 +86,22 @@ def _fault(document: object) -> Fault:
     table = _table(document, FAULT_KEYS, "A fault")
     if "kind" not in table or "at" not in table:
         raise ArgumentError("A fault needs 'kind' and 'at'.")
+    kind = _chosen(FaultKind, table["kind"], "a kind of fault")
     return Fault(
-        _chosen(FaultKind, table["kind"], "a kind of fault"),
+        kind,
         float(table["at"]),
         float(table.get("for", 0.0)),
         table.get("store"),
         table.get("ms", SLOW_MS_DEFAULT),
-        _chosen(Where, table.get("where", Where.PRIMARY), "one of the two namespaces"),
+        _chosen(Where, table.get("where", _usual_place(kind)), "a place for a fault"),
         table.get("name", ""),
         _words(table.get("begin", "")),
         _words(table.get("end", "")),
     )
+
+
+def _usual_place(kind: FaultKind) -> Where:
+    return Where.SENDER if kind is FaultKind.RESTART else Where.PRIMARY
 
 
 def _words(command: str) -> tuple[str, ...]:

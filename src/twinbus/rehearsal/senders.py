@@ -3,10 +3,11 @@
 Each has a thread for every lane of every entity, so a send that hangs holds up its own lane and nothing else.
 """
 
+import contextlib
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from azure.core.exceptions import AzureError
@@ -68,6 +69,9 @@ class TrafficSender:
         self._stopping = threading.Event()
         self._starting = threading.Event()
         self._broken: list[BaseException] = []
+        self._sending = 0
+        self._is_restarting = False
+        self._gate = threading.Condition()
         lanes = _lanes(plan)
         self._opened = threading.Barrier(len(lanes) + 1)
         self._threads = [
@@ -93,6 +97,21 @@ class TrafficSender:
         self._stopping.set()
         self._starting.set()
         self._opened.abort()
+        with self._gate:
+            self._gate.notify_all()
+
+    def restart(self, renew: Callable[[], SenderMaker]) -> None:
+        """Every lane finishes its send, `renew` ends the client and returns another, and all go on with that one."""
+        with self._gate:
+            self._gate.wait_for(lambda: not self._is_restarting)
+            self._is_restarting = True
+            self._gate.wait_for(lambda: self._sending == 0)
+        try:
+            self._client = renew()
+        finally:
+            with self._gate:
+                self._is_restarting = False
+                self._gate.notify_all()
 
     def join(self) -> None:
         for thread in self._threads:
@@ -114,9 +133,7 @@ class TrafficSender:
             self._opened.abort()
 
     def _follow(self, entity: RehearsedEntity, plan: Sequence[PlannedMessage]) -> None:
-        is_topic = entity.kind is EntityKind.TOPIC
-        make: Callable[[str], OneSender] = self._client.get_topic_sender if is_topic else self._client.get_queue_sender
-        sender = make(entity.path)
+        client, sender = self._client, self._sender_to(entity)
         try:
             sender.create_message_batch()  # asks the entity for its limit, and so connects
             self._opened.wait()
@@ -124,9 +141,32 @@ class TrafficSender:
             for planned in plan:
                 if self._stopping.wait(max(0.0, planned.due_s - self._now())):
                     return
-                self._log.add(self._send(sender, planned))
+                with self._at_work() as may_go_on:
+                    if not may_go_on:
+                        return
+                    if self._client is not client:
+                        client, sender = self._client, self._sender_to(entity)
+                    self._log.add(self._send(sender, planned))
         finally:
             sender.close()
+
+    def _sender_to(self, entity: RehearsedEntity) -> OneSender:
+        client = self._client
+        is_topic = entity.kind is EntityKind.TOPIC
+        return client.get_topic_sender(entity.path) if is_topic else client.get_queue_sender(entity.path)
+
+    @contextlib.contextmanager
+    def _at_work(self) -> Iterator[bool]:
+        """Not while the client is being replaced. False if all is to stop."""
+        with self._gate:
+            self._gate.wait_for(lambda: not self._is_restarting or self._stopping.is_set())
+            self._sending += 1
+        try:
+            yield not self._stopping.is_set()
+        finally:
+            with self._gate:
+                self._sending -= 1
+                self._gate.notify_all()
 
     def _send(self, sender: OneSender, planned: PlannedMessage) -> SendRecord:
         if self._now() - planned.due_s > self._settings.patience_s:
