@@ -2,12 +2,12 @@
 
 Senders and the pinger, on any thread or task, report what happened and ask what to do; every
 answer is decided here, under one lock that is never held during I/O or a callback. The lock is
-not needed while an entity is healthy: whenever it is given back, each entity sums up in one flag whether there is anything to
-decide about it.
+not needed while an entity is healthy: whoever changes anything about it sums up, in one flag, whether there is anything to decide.
 """
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
 
 from twinbus.clock import NEVER, Millis
@@ -18,6 +18,7 @@ from twinbus.pairing.deciding.backlog_rotation import Rotation
 from twinbus.pairing.deciding.catching_up import Order
 from twinbus.pairing.deciding.entity_watch import EntityWatch, Failure, Ping
 from twinbus.pairing.deciding.failover import FailoverDetector, Route
+from twinbus.pairing.deciding.lookout import Lookout
 from twinbus.pairing.deciding.partitioning import Partitioning
 from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.events import BacklogQueueState, EventKind, PairingEvent, PairState, tell
@@ -28,22 +29,6 @@ from twinbus.pairing.rewriting.transfer import AnyMessage
 from twinbus.pairing.stock.failures import FailureKind, is_answer, kind_by
 
 _BY_ORDER = {Order.PRIMARY: Route.PRIMARY, Order.BACKLOG: Route.BACKLOG, Order.HOLD: Route.HOLD}
-
-
-class _Deciding:
-    """The lock, for `with`."""
-
-    def __init__(self, watches: dict[str, EntityWatch]) -> None:
-        self._watches, self._lock = watches, threading.Lock()
-        self.is_over = False
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        for watch in self._watches.values():
-            watch.is_straight = not self.is_over and watch.has_nothing_to_decide
-        self._lock.release()
 
 
 class SendAvailability:
@@ -70,12 +55,13 @@ class SendAvailability:
         self._lost_before: Millis = 0
         self._random = random
         self._watches: dict[str, EntityWatch] = {}
-        self._lock = _Deciding(self._watches)
-        self._surveying: set[str] | None = None
-        """The entities for which somebody is looking into the backlog just now, by key."""
-        self._surveys_all = False
-        self._has_waiting = has_waiting
-        """Whether messages waited in the backlog when the pair began, as far as is known."""
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._lookout = Lookout(
+            self._watches,
+            millis_of(options.ordered_recovery_max),
+            has_waiting=has_waiting and options.ordered_recovery,
+        )
         self._rotation = Rotation(tuple(backlog_queues), millis_of(options.readmission_interval))
         self.meter = PairMeter(options.meter)
         self._early_max = millis_of(options.ping_primary_interval) * options.ping_jitter
@@ -83,28 +69,40 @@ class SendAvailability:
     def watch(self, path: str) -> EntityWatch:
         """The one of this entity: every sender to it shares it. Others only read it."""
         key = path_key(path)
+        watch = self._watches.get(key)
+        if watch is not None:
+            return watch
         with self._lock:
             watch = self._watches.get(key)
             if watch is None:
-                watch = self._watches[key] = EntityWatch(path, self._new_detector, self._told_partitioning(path))
-                self._doubt(watch)
+                watch = EntityWatch(path, self._new_detector, self._told_partitioning(path))
+                self._lookout.doubt(watch, self.backlog_queues)
+                self._sum_up(watch)
+                self._watches[key] = watch
             return watch
+
+    @contextmanager
+    def _changing(self, watch: EntityWatch | None = None) -> Iterator[None]:
+        """Under the lock, something about this entity or about all of them."""
+        with self._lock:
+            try:
+                yield
+            finally:
+                for each in self._watches.values() if watch is None else (watch,):
+                    self._sum_up(each)
+
+    def _sum_up(self, watch: EntityWatch) -> None:
+        watch.is_straight = not self._is_over and watch.has_nothing_to_decide
 
     def end(self) -> None:
         """From now on every send has to ask."""
-        with self._lock:
-            self._lock.is_over = True
+        with self._changing():
+            self._is_over = True
 
     def after_fork(self) -> None:
         """Whoever held the lock exists in the parent only."""
-        self._lock = _Deciding(self._watches)
+        self._lock = threading.Lock()
         self.end()
-
-    def _doubt(self, watch: EntityWatch) -> None:
-        """Under the lock. What waits may be of its sessions, from before this process was restarted."""
-        if self._has_waiting and self.options.ordered_recovery:
-            watch.catching_up.doubt(self.backlog_queues)
-            watch.whole.is_catching_up = watch.whole.failed_over_at is None
 
     def _new_detector(self) -> FailoverDetector:
         return FailoverDetector(
@@ -127,7 +125,7 @@ class SendAvailability:
 
     def asked(self, path: str, answer: Partitioning | None, now: Millis) -> None:
         watch = self.watch(path)
-        with self._lock:
+        with self._changing(watch):
             watch.asked(answer, now)
 
     def route(self, path: str, now: Millis, sessions: Collection[str] = (), fragment: int | None = None) -> Route:
@@ -135,7 +133,7 @@ class SendAvailability:
         watch = self.watch(path)
         if watch.is_untroubled:
             return Route.PRIMARY
-        with self._lock:
+        with self._changing(watch):
             self._forgive(now)
             failed_over = self._advance(watch, now)
             routes = [each.route(now, self._random.random()) for each in watch.concerned(fragment)]
@@ -186,43 +184,17 @@ class SendAvailability:
     def start_survey(self, now: Millis) -> dict[int, str] | None:
         """The backlog queues to look into now; the caller reports what it finds. None if that is not due."""
         with self._lock:
-            wanting = {key: each for key, each in self._watches.items() if each.catching_up.wants_survey}
-            due = min((each.catching_up.next_survey_at() for each in wanting.values()), default=NEVER)
-            if self._surveying is not None or now < due:
-                return None
-            for watch in wanting.values():
-                watch.catching_up.doubt_begins(now, watch.whole.failed_over_at is not None)
-            wanted = [each.catching_up.queues() for each in wanting.values()]
-            self._surveying, self._surveys_all = set(wanting), None in wanted
-        chosen = set(self.backlog_queues) if self._surveys_all else set().union(*(each or set() for each in wanted))
-        return {index: self.backlog_queues[index] for index in sorted(chosen)}
+            return self._lookout.start(self.backlog_queues, now)
 
     @property
     def is_catching_up(self) -> bool:
         with self._lock:
-            return any(each.catching_up.wants_survey for each in self._watches.values())
+            return self._lookout.is_needed
 
     def surveyed(self, survey: Survey | None, now: Millis) -> None:
         """What was found; None if the backlog could not be looked into, which is tried again after a pause."""
-        home: list[tuple[EntityWatch, BaseException | None]] = []
-        limit = millis_of(self.options.ordered_recovery_max)
-        with self._lock:
-            surveyed, self._surveying = self._surveying or set(), None
-            if survey is not None and self._surveys_all and survey.is_complete and not survey.queues:
-                self._has_waiting = False
-            for key, watch in self._watches.items():
-                each = watch.catching_up
-                # One that began to catch up meanwhile may need queues that were not looked into.
-                if key not in surveyed or not each.wants_survey or (survey and survey.began_at < (each.since or 0)):
-                    continue
-                error: BaseException | None = None
-                is_over = each.surveyed(key, survey) if survey is not None else each.not_surveyed(now)
-                if not is_over and each.since is not None and now - each.since >= limit:
-                    error = TimeoutError("Some messages were not home within ordered_recovery_max.")
-                    each.stop()
-                if is_over or error is not None:
-                    watch.whole.is_catching_up = False
-                    home.append((watch, error))
+        with self._changing():
+            home = self._lookout.found(survey, now)
         for watch, error in home:
             self._tell_of(watch, EventKind.CAUGHT_UP, now, error)
 
@@ -233,11 +205,12 @@ class SendAvailability:
 
     def protected(self, backlog_queues: dict[int, str], now: Millis, *, has_waiting: bool = False) -> None:
         """The backlog of an unprotected pair is ready."""
-        with self._lock:
+        with self._changing():
             self._rotation = Rotation(tuple(backlog_queues), self._rotation.readmission_interval)
-            self.backlog_queues, self._has_waiting = backlog_queues, has_waiting
+            self.backlog_queues = backlog_queues
+            self._lookout.has_waiting = has_waiting and self.options.ordered_recovery
             for watch in self._watches.values():
-                self._doubt(watch)
+                self._lookout.doubt(watch, backlog_queues)
         self.backlog_error = None
         self._tell(PairingEvent(EventKind.PROTECTED, now))
 
@@ -257,7 +230,7 @@ class SendAvailability:
             watch.answered_at = now
         if watch.is_untroubled:
             return
-        with self._lock:
+        with self._changing(watch):
             for detector in watch.concerned(fragment):
                 detector.primary_answered()
             watch.forget_healthy()
@@ -280,7 +253,7 @@ class SendAvailability:
         watch = self.watch(path)
         is_wait = kind is FailureKind.TIMEOUT and began_at is not None
         half_time = now - (now - (began_at or now)) // 2 if is_wait else NEVER
-        with self._lock:
+        with self._changing(watch):
             self._forgive(now)
             blamed = watch.to_blame(fragment, Failure(is_answer(error), half_time))
             started = watch.in_trouble(blamed).primary_failed(error, now)
@@ -336,7 +309,7 @@ class SendAvailability:
         """Let time pass: fail over what is due, and return the pings to send now."""
         due: list[Ping] = []
         failed_over: list[tuple[EntityWatch, list[int | None]]] = []
-        with self._lock:
+        with self._changing():
             self._forgive(now)
             back = self._rotation.readmit(now)
             for watch in self._watches.values():
@@ -362,10 +335,7 @@ class SendAvailability:
             watches = list(self._watches.values())
             detectors = (each for watch in watches for _, each in watch.detectors())
             soonest = min((each.next_action_at() for each in detectors), default=NEVER)
-            if self._surveying is not None:
-                return soonest
-            surveys = (each.catching_up.next_survey_at() for each in watches)
-            return min(soonest, min(surveys, default=NEVER))
+            return min(soonest, self._lookout.next_look_at())
 
     def failing_paths(self) -> set[str]:
         """Keys of the entities whose sends go, or may soon go, to the backlog."""
@@ -381,7 +351,7 @@ class SendAvailability:
     def ping_failed(self, ping: Ping, error: BaseException, now: Millis) -> None:
         self.meter.pinged(ping.path, now)
         watch, kind = self.watch(ping.path), self.kind_of(error)
-        with self._lock:
+        with self._changing(watch):
             detector = watch.at(ping.fragment)
             if detector is not None:
                 detector.ping_failed(error, kind.is_lasting)
@@ -395,7 +365,7 @@ class SendAvailability:
 
     def _recover(self, watch: EntityWatch, parts: Sequence[int | None], now: Millis) -> None:
         recovered: list[int | None] = []
-        with self._lock:
+        with self._changing(watch):
             for fragment in parts:
                 detector = watch.at(fragment)
                 if detector is None:
