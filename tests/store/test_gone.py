@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.rows import HERE, everything, holding, numbers, row
+from tests.store.held_tasks import HeldTasks
 from tests.store.test_durable import crashed
 from twinbus.errors import StoreDamaged, StoreGone, StoreUnavailable
 from twinbus.store.changes import Enqueued
@@ -15,6 +16,7 @@ from twinbus.store.folder.identity import IDENTITY_NAME, accept_loss, accepted_m
 from twinbus.store.folder.journal import FILE_HEADER, segment_numbers, segment_path
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME
+from twinbus.store.store_limits import StoreLimits
 
 
 @pytest.fixture
@@ -157,6 +159,78 @@ def test_a_damaged_journal_is_served_up_to_the_damage_once_that_is_accepted(fold
     assert "followed by good ones" in str(check_folder(folder, witness)[0])
     assert accepted(folder, witness) == [1, 2]
     assert (folder / "set-aside-1" / file.name).read_bytes() == found
+
+
+def with_two_segments(folder: Path, witness: Path) -> None:
+    """As a crash leaves it: rows 1, 2 and 3 to 9 in batches of the first segment, 10 and 11 in the second."""
+    announce_new(witness)
+    store = FolderStore(folder, StoreLimits(segment_entries_max=8), HeldTasks(), witness=witness)
+    holding(store, row(1))
+    store.commit([Enqueued(HERE, [row(2, b"the second")])])
+    store.commit([Enqueued(HERE, [row(number) for number in range(3, 10)])])
+    store.commit([Enqueued(HERE, [row(10)])])
+    store.commit([Enqueued(HERE, [row(11)])])
+    assert segment_numbers(folder) == [1, 2]
+    copy = crashed(folder)
+    store.close()
+    shutil.rmtree(folder)
+    shutil.move(copy, folder)
+
+
+def set_aside(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.glob("set-aside-*/*"))
+
+
+def test_behind_a_damaged_segment_nothing_is_served_once_that_is_accepted(folder: Path, witness: Path) -> None:
+    with_two_segments(folder, witness)
+    first, second = segment_path(folder, 1), segment_path(folder, 2)
+    first.write_bytes(first.read_bytes().replace(b"the second", b"THE SECOND"))
+    with pytest.raises(StoreDamaged):
+        FolderStore(folder, witness=witness)
+    assert accepted(folder, witness) == [1]
+    assert set_aside(folder) == [f"set-aside-1/{first.name}", f"set-aside-1/{second.name}"]
+
+
+def test_a_segment_without_its_header_is_left_out_once_that_is_accepted(folder: Path, witness: Path) -> None:
+    with_two_segments(folder, witness)
+    second = segment_path(folder, 2)
+    second.write_bytes(bytes(FILE_HEADER.size) + second.read_bytes()[FILE_HEADER.size :])
+    with pytest.raises(StoreDamaged):
+        FolderStore(folder, witness=witness)
+    assert accepted(folder, witness) == list(range(1, 10))
+    assert set_aside(folder) == [f"set-aside-1/{second.name}"]
+
+
+def test_a_segment_that_does_not_follow_is_left_out_once_that_is_accepted(folder: Path, witness: Path) -> None:
+    with_two_segments(folder, witness)
+    first, second = segment_path(folder, 1), segment_path(folder, 2)
+    first.write_bytes(first.read_bytes().rstrip(b"\0")[:-1])
+    with pytest.raises(StoreDamaged, match="does not follow"):
+        FolderStore(folder, witness=witness)
+    assert accepted(folder, witness) == [1, 2]
+    assert set_aside(folder) == [f"set-aside-1/{second.name}"]
+
+
+def test_without_its_first_segment_a_journal_is_left_out_once_that_is_accepted(folder: Path, witness: Path) -> None:
+    with_two_segments(folder, witness)
+    segment_path(folder, 1).unlink()
+    with pytest.raises((StoreDamaged, StoreGone)):
+        FolderStore(folder, witness=witness)
+    assert accepted(folder, witness) == []
+    assert set_aside(folder) == [f"set-aside-1/{segment_path(folder, 2).name}"]
+
+
+def test_what_is_set_aside_later_takes_the_place_of_nothing(folder: Path, witness: Path) -> None:
+    with_two_segments(folder, witness)
+    second = segment_path(folder, 2)
+    second.write_bytes(bytes(5_000) + b"newer")
+    for number in (1, 2):
+        (folder / f"set-aside-{number}").mkdir()
+        (folder / f"set-aside-{number}" / second.name).write_bytes(b"older")
+    accept_loss(witness)
+    FolderStore(folder, witness=witness).close()
+    contents = [(folder / f"set-aside-{number}" / second.name).read_bytes()[-5:] for number in (1, 2, 3)]
+    assert contents == [b"older", b"older", b"newer"]
 
 
 def test_tables_that_are_scribbled_over_are_set_aside_once_that_is_accepted(folder: Path, witness: Path) -> None:
