@@ -3,7 +3,7 @@
 import pytest
 
 from twinbus.broker import held_contents
-from twinbus.broker.commands import ReceiveDeferred
+from twinbus.broker.commands import Purge, ReceiveDeferred
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment import settlement
@@ -199,6 +199,21 @@ def test_a_store_that_is_lost_while_contents_are_read_fails_the_settlement_and_e
     assert [isinstance(error, FragmentUnavailable) for error in reply.errors.values()] == [True] * len(NAMES)
     sim.return_store(0)
     assert ids(sim.receiver(queue.main, 10).take()) == NAMES
+
+
+def test_nobody_else_gets_hold_of_messages_whose_contents_are_being_read_for_their_settlement(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    taken = send_and_take(sim, queue)
+    reply, purged = EachReply(), Answer[list[int]]()
+    queue.main.settle_each([each.lock_token for each in taken], DeadLetter("why"), sim.now, reply)
+    queue.main.ask(Purge(10, sim.now + 1), sim.now, purged)
+    sim.run()
+    assert purged.value == []
+    assert len(reply.good) == len(NAMES)
+    assert ids(sim.receiver(queue.dead_letter, 10).take()) == NAMES
+    sim.send(queue, make_message("later"))
+    assert len(sim.ask(queue.main, Purge(10, sim.now + 1)).value) == 1, "nothing is kept out for ever"
 
 
 class TestMessageSessions:

@@ -2,9 +2,11 @@
 
 import pytest
 
+from twinbus.broker.commands import Peek
 from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.operations import by_number
 from twinbus.broker.outcomes import Abandon
-from twinbus.errors import MessageNotFound
+from twinbus.errors import MessageNotFound, MessageTooLarge
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation
@@ -87,6 +89,18 @@ def test_a_cancelled_message_never_comes(sim: Simulation, queue: QueueEntity) ->
 def test_cancelling_is_all_or_nothing(sim: Simulation, queue: QueueEntity) -> None:
     (number,) = schedule(sim, queue, "m")
     assert isinstance(cancel(sim, queue, number, number + 7).error, MessageNotFound)
+    assert queue.main.counts().scheduled == 1
+
+
+def test_messages_that_are_too_large_together_are_not_cancelled_at_once(
+    sim: Simulation, queue: QueueEntity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = schedule(sim, queue, "a", "b", "c")
+    size = sum(len(row.content) for row in sim.ask(queue.main, Peek(numbers[0], 1)).value)
+    monkeypatch.setattr(by_number, "CANCELLED_BYTES_MAX", 2 * size)
+    assert isinstance(cancel(sim, queue, *numbers).error, MessageTooLarge)
+    assert queue.main.counts().scheduled == 3
+    assert cancel(sim, queue, *numbers[:2]).value is None
     assert queue.main.counts().scheduled == 1
 
 
