@@ -2,6 +2,7 @@
 
 import pytest
 
+from twinbus.amqp.codec.sections import decode_sections
 from twinbus.broker.commands import (
     NUMBERS_MAX,
     Claim,
@@ -11,18 +12,21 @@ from twinbus.broker.commands import (
     Peek,
     Purge,
     Range,
+    ReceiveDeferred,
     Undefer,
     UndeferAll,
     ranges_of,
 )
+from twinbus.broker.consumer import ReceiveMode
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment import lane
 from twinbus.broker.fragment.message_sessions import MessageSessions
 from twinbus.broker.operations import bulk
 from twinbus.broker.operations.bulk import Numbers
-from twinbus.broker.outcomes import RELEASE, Defer
+from twinbus.broker.outcomes import RELEASE, Abandon, Defer, Outcome
 from twinbus.errors import ArgumentError, EntityDisabled, FragmentUnavailable, MessagingError
 from twinbus.model.content import unpack
+from twinbus.model.delivery import encode_peeked
 from twinbus.model.descriptions import EntityStatus, QueueDescription
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.messaging_store import MessagingStore
@@ -215,6 +219,56 @@ def test_a_claim_remembers_its_owner_also_over_a_restart(sim: Simulation, queue:
     assert queue.main.counts().size_bytes == len(row.content)
 
 
+def shown_owners(sim: Simulation, queue: QueueEntity) -> list[object]:
+    payloads = encode_peeked(sim.ask(queue.main, Peek(0, 10)).value)
+    return [(decode_sections(payload).message_annotations or {}).get("x-opt-claimed-by") for payload in payloads]
+
+
+def test_a_query_is_remembered_as_the_owner_of_a_claim_without_rewriting_messages(sim: Simulation) -> None:
+    queue, owner = sim.queue(QueueDescription("q")), "spark-fedcba9876543210"
+    send(sim, queue, 3)
+    size = queue.main.counts().size_bytes
+    claim(sim, queue, 1, "query-7")
+    assert len(changed(sim, queue, UndeferAll(10))) == 1
+    written = queue.main.counts().size_bytes - size
+    assert written > 0
+    claim(sim, queue, 2, owner)
+    sim.restart()
+    queue = sim.entities.queue("q")
+    assert shown_owners(sim, queue) == [owner, owner, None]
+    assert queue.main.counts().size_bytes == size + written
+
+
+@pytest.mark.parametrize("outcome", [Abandon(), Defer(), RELEASE])
+def test_a_claimed_message_that_somebody_receives_and_gives_back_is_still_claimed(
+    sim: Simulation, queue: QueueEntity, outcome: Outcome
+) -> None:
+    owner = "spark-0000000000000001"
+    send(sim, queue, 1)
+    numbers = claim(sim, queue, 1, owner)
+    taken = sim.ask(queue.main, ReceiveDeferred(numbers, ReceiveMode.PEEK_LOCK)).value
+    sim.settle(queue.main, taken, outcome)
+    assert shown_owners(sim, queue) == [owner]
+    sim.restart()
+    queue = sim.entities.queue("q")
+    assert shown_owners(sim, queue) == [owner]
+    assert changed(sim, queue, Undefer([(numbers[0], numbers[0])])) == numbers
+    assert shown_owners(sim, queue) == [None]
+
+
+def test_claims_leave_locked_messages_to_their_receivers_and_take_them_once_they_are_free(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("plain", lock_duration=5_000))
+    send(sim, queue, 30)
+    held = sim.receiver(queue.main, 3).take()
+    assert claim(sim, queue, 100, "spark-0000000000000001") == list(range(4, 31))
+    sim.settle(queue.main, held, RELEASE)
+    assert claim(sim, queue, 100, "spark-0000000000000001") == [1, 2, 3]
+    assert queue.main.counts().deferred == 30
+    assert changed(sim, queue, DeleteDeferred([(1, 30)])) == list(range(1, 31))
+    counts = queue.main.counts()
+    assert (counts.active, counts.deferred, counts.size_bytes) == (0, 0, 0)
+
+
 def test_a_claim_does_not_read_past_what_was_claimed_before(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("plain"))
     send(sim, queue, 60)
@@ -365,7 +419,7 @@ def test_named_messages_are_read_in_pieces_that_memory_can_hold(
     gone = changed(sim, queue, DeleteDeferred([(claimed[4], claimed[4])]))
     assert gone == [claimed[4]]
     ranges = [(claimed[0], claimed[-1] + 20)]
-    assert changed(sim, queue, DeleteDeferred(ranges)) == [number for number in claimed if number != claimed[4]]
+    assert changed(sim, queue, Undefer(ranges)) == [number for number in claimed if number != claimed[4]]
     assert {read.bytes_max for read in asked} == {3 * content_size}
     assert max(len(read.numbers) for read in asked) == 5
     assert queue.main.counts().deferred == 0

@@ -265,3 +265,24 @@ def test_a_wide_lane_is_narrow_again_once_the_rest_fits_a_narrow_one(left: int, 
 def test_the_brokers_of_a_namespace_share_their_wide_lanes() -> None:
     first, second = Simulation(2).brokers
     assert first.wide_lanes is second.wide_lanes
+
+
+def test_many_are_removed_as_if_one_by_one() -> None:
+    one_by_one, together = open_lane(1, 2, 4, 5), open_lane(1, 2, 4, 5)
+    for lane in (one_by_one, together):
+        lane.admit_beyond(3, 6)
+    for number in (2, 5, 6, 8):
+        one_by_one.remove(number)
+    together.remove_all([2, 5, 6, 8], 8)
+    for lane in (one_by_one, together):
+        assert (ready(lane), lane.ready_bytes, lane.beyond, lane.tail) == ([1, 4], 14, 1, 5)
+
+
+def test_a_lane_that_is_emptied_does_not_look_at_what_was_removed_again() -> None:
+    lane = open_lane(1, 2)
+    lane.admit_beyond(3, 3)
+    lane.remove_all([1, 2, 3, 4], 4)
+    assert (ready(lane), lane.beyond, lane.tail) == ([], 1, 4)
+    lane.start_fill()
+    lane.remove_all([5], 5)
+    assert lane.tail == 4  # the scan was asked for from there

@@ -27,6 +27,7 @@ from twinbus.store.changes import (
     Activated,
     ActivatedTogether,
     Altered,
+    AlteredTogether,
     Change,
     Copied,
     DuplicatesForgotten,
@@ -112,7 +113,10 @@ def test_the_same_rows_for_several_fragments_are_rows_of_each_with_numbers_of_it
 
 def test_rows_that_become_active_together_are_as_if_each_did_by_itself(store: MessagingStore) -> None:
     holding(store, *[row(number, b"%d" % number, state=SCHEDULED, due_at=NOON) for number in (1, 2, 3)])
-    assert store.facts(HERE, [3, 9, 1]) == [RowFacts(3, NOON, NEVER, 0, None), RowFacts(1, NOON, NEVER, 0, None)]
+    assert store.facts(HERE, [3, 9, 1]) == [
+        RowFacts(3, SCHEDULED, NOON, NEVER, 0, None, 1),
+        RowFacts(1, SCHEDULED, NOON, NEVER, 0, None, 1),
+    ]
     store.commit([ActivatedTogether(HERE, [3, 99, 1], 4, NOON + 1, [NEVER, 7, NOON + 5])])
     rows = {found.sequence_number: found for found in everything(store)}
     assert {number: (found.content, found.state, found.expires_at) for number, found in rows.items()} == {
@@ -287,3 +291,21 @@ def test_nothing_can_be_read_from_a_closed_store(
     store.close()
     with pytest.raises(StoreUnavailable):
         read(store)
+
+
+def test_rows_altered_together_get_a_state_and_a_due_time_and_keep_the_rest(store: MessagingStore) -> None:
+    rows = [row(number, b"%d" % number, expires_at=NOON + number, delivery_count=number) for number in range(1, 6)]
+    holding(store, *rows)
+    store.commit([AlteredTogether(HERE, [4, 2, 9], DEFERRED, -(2**63))])
+    store.commit([AlteredTogether(HERE, [3], DEFERRED, 2**63 - 1), AlteredTogether(ELSEWHERE, [1], DEFERRED, 1)])
+    claims = {2: -(2**63), 3: 2**63 - 1, 4: -(2**63)}
+    for each in rows:
+        if each.sequence_number in claims:
+            each.state, each.due_at = DEFERRED, claims[each.sequence_number]
+    assert everything(store) == rows
+    assert store.scan(HERE, 0, 10, UNLIMITED, {DEFERRED}) == rows[1:4]
+    assert (store.summaries()[0].active_count, store.summaries()[0].deferred_count) == (2, 3)
+    assert store.due(HERE, NEVER, 10) == ([], NEVER)
+    store.commit([AlteredTogether(HERE, [2], SCHEDULED, NOON + 7), AlteredTogether(HERE, [3], ACTIVE, 0)])
+    assert store.due(HERE, NOON + 7, 10) == ([2], NEVER)
+    assert store.expired(HERE, NOON + 3, 10) == ([1, 3], NOON + 5)

@@ -203,6 +203,7 @@ def rows_of_all_kinds() -> list[StoredMessage]:
     plain = PLAIN
     annotated = received(annotations({"a": 1}) + properties_section() + body(bytes(9_000))).content
     noted = received(delivery_annotations({"d": 1}) + properties_section() + body()).content
+    claimed = received(annotations({Symbol("x-opt-claimed-by"): "job"}) + properties_section() + body()).content
     contents = [plain, annotated, noted] * 2
     rows = [StoredMessage(7 + place, content, 1_000, NEVER) for place, content in enumerate(contents)]
     rows += [StoredMessage(20 + place, plain, 1_000 + place, NEVER) for place in range(3)]
@@ -211,6 +212,11 @@ def rows_of_all_kinds() -> list[StoredMessage]:
         *rows,
         StoredMessage(40, plain, 1_000, NEVER, delivery_count=2),
         StoredMessage(41, plain, 1_000, NEVER, state=MessageState.DEFERRED),
+        *[
+            StoredMessage(50 + n, plain, 1_000, NEVER, state=MessageState.DEFERRED, due_at=-5 + n // 2)
+            for n in range(6)
+        ],
+        *[StoredMessage(60 + n, claimed, 1_000, NEVER, state=MessageState.DEFERRED, due_at=-5 * n) for n in range(3)],
         StoredMessage(42, plain, 1_000, NEVER, enqueued_sequence_number=5),
         StoredMessage(43, plain, 1_000, 61_000),
         StoredMessage(44, plain, 1_000, NEVER, due_at=9_000),
@@ -250,3 +256,17 @@ def test_rows_that_somebody_looks_at_are_encoded_as_they_are_one_by_one() -> Non
         MessageState.ACTIVE,
         MessageState.DEFERRED,
     }
+
+
+def test_a_claimed_row_shows_who_claimed_it_last() -> None:
+    owners = {
+        row.sequence_number: (decode_sections(payload).message_annotations or {}).get(Symbol("x-opt-claimed-by"))
+        for row, payload in zip(rows_of_all_kinds(), encode_peeked(rows_of_all_kinds()), strict=True)
+    }
+    assert [owners[number] for number in (7, 41, 50, 51, 52)] == [
+        None,
+        None,
+        *["spark-fffffffffffffffb"] * 2,
+        "spark-fffffffffffffffc",
+    ]
+    assert [owners[number] for number in (60, 61, 62)] == ["job", "spark-fffffffffffffffb", "spark-fffffffffffffff6"]

@@ -26,6 +26,7 @@ from twinbus.testing.simulation import Answer, Simulation
 LOCK_DURATION: Millis = 5_000
 KEYS = (None, None, "a", "b", "c")
 COLORS = ("red", "green")
+OWNERS = (None, "query", "spark-00000000000000ff")
 OUTCOMES: tuple[Outcome, ...] = (
     COMPLETE,
     COMPLETE,
@@ -198,7 +199,9 @@ class Landscape:
             if isinstance(numbers, list) and numbers:
                 self._claimed.append((outlet, numbers))
 
-        self.entity(outlet).main.ask(Claim(self.random.randint(1, 20), "query"), self.sim.now, claimed)
+        self.entity(outlet).main.ask(
+            Claim(self.random.randint(1, 20), self.random.choice(OWNERS)), self.sim.now, claimed
+        )
 
     def end_claim(self) -> None:
         """Claims are given back, all of one or a part of it, or everything that is deferred."""

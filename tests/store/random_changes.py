@@ -7,6 +7,7 @@ from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import (
     Activated,
     Altered,
+    AlteredTogether,
     Change,
     DuplicatesForgotten,
     DuplicatesSeen,
@@ -93,6 +94,9 @@ class RandomChanges:
 
     def _altered(self, fragment: FragmentKey) -> Change:
         random = self._random
+        if random.random() < 0.3:
+            numbers = [self._number(fragment) for _ in range(random.randrange(6))]
+            return AlteredTogether(fragment, numbers, random.choice(tuple(MessageState)), random.choice(TIMES[:-1]))
         return Altered(
             fragment,
             self._number(fragment),

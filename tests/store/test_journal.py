@@ -14,6 +14,7 @@ from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import (
     Activated,
     Altered,
+    AlteredTogether,
     Change,
     DuplicatesForgotten,
     DuplicatesSeen,
@@ -32,7 +33,15 @@ from twinbus.store.folder.journal import (
     segment_path,
 )
 from twinbus.store.journal_record import decode_changes, decode_rows, encode_changes, encode_rows
-from twinbus.store.layers.located_changes import CONTENT_STAYS, PLACE, SIZE, RowAltered, RowsAdded, stored_message
+from twinbus.store.layers.located_changes import (
+    CONTENT_STAYS,
+    PLACE,
+    SIZE,
+    RowAltered,
+    RowsAdded,
+    RowsAltered,
+    stored_message,
+)
 
 EVERY_KIND: list[Change] = [
     FragmentCreated(HERE),
@@ -43,6 +52,7 @@ EVERY_KIND: list[Change] = [
     Removed(HERE, [1, 2, 3]),
     Removed(HERE, []),
     Altered(HERE, 1, DEFERRED, 2, NOON, NEVER),
+    AlteredTogether(HERE, [1, 2, 5], DEFERRED, -7),
     Altered(HERE, 1, DEFERRED, 2, NOON, NEVER, b""),
     Altered(HERE, 1, DEFERRED, 2, NOON, NEVER, b"new"),
     Activated(HERE, 1, 2, NOON, NEVER),
@@ -101,6 +111,8 @@ def test_a_decoded_record_is_the_change_with_its_contents_left_in_the_segment(ch
             assert size == (CONTENT_STAYS if change.content is None else len(change.content))
             facts = Altered(fragment, number, MessageState(state), delivery_count, due_at, expires_at, change.content)
             assert facts == change
+        case RowsAltered(fragment, numbers, state, due_at):
+            assert AlteredTogether(fragment, numbers, MessageState(state), due_at) == change
         case _:
             assert first == change
 

@@ -15,9 +15,11 @@ from twinbus.store.changes import Enqueued, FragmentCreated, SessionStateSet, St
 from twinbus.store.memory import MemoryStore
 from twinbus.store.reads import (
     READS,
+    ActiveUnread,
     BacklogPage,
     BusiestSessions,
     CheckRows,
+    DeferredUnread,
     DueFacts,
     DueRows,
     ExpiredRows,
@@ -43,6 +45,8 @@ EXAMPLES: list[Read[object]] = [
     Scan(KEY, 0, 10, 1_000),
     PackedScan(KEY, 0, 9, 10, 1_000, now=5),
     ReadNumbers(KEY, [1, 2]),
+    ActiveUnread(KEY, 0, None, 10, now=5),
+    DeferredUnread(KEY, [1, 2]),
     ReadTogether(KEY, [1, 2], 1_000),
     TimesFrom(KEY, [1, 3]),
     FirstUnexpired(KEY, 0, 10, 1_000, now=5),

@@ -3,6 +3,7 @@
 message, message_reader        an incoming message: payload in, routing facts and the content to store out
 header, annotations, identity  the sections of which these facts are read (`decimal128`: one type that is rewritten)
 content, delivery              the stored content and its changes; the payload for a receiver
+claim_owner                    who claimed a deferred message, beside its state
 hops                           how often a message was forwarded, beside its number
 effective_lifetime             the time to live that a delivery shows
 packed_payloads                many payloads as two values

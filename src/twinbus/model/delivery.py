@@ -20,6 +20,7 @@ from twinbus.amqp.codec.transfer_writer import FrontedPayload, Payload
 from twinbus.amqp.codec.types import Long, Timestamp, UInt
 from twinbus.clock import NEVER, Millis
 from twinbus.model import wire_names
+from twinbus.model.claim_owner import owner_name
 from twinbus.model.content import PREFIX, annotation, with_annotations
 from twinbus.model.effective_lifetime import own_time_to_live, shown_header, shown_properties
 
@@ -32,6 +33,8 @@ _SEQUENCE_NUMBER = encode_symbol(wire_names.SEQUENCE_NUMBER) + b"\x81"
 _LOCKED_UNTIL = encode_symbol(wire_names.LOCKED_UNTIL) + b"\x83"
 _MESSAGE_STATE = encode_symbol(wire_names.MESSAGE_STATE)
 _ENQUEUE_SEQUENCE_NUMBER = encode_symbol(wire_names.ENQUEUED_SEQUENCE_NUMBER)
+_CLAIMED_BY = encode_symbol(wire_names.CLAIMED_BY)
+DEFERRED = wire_names.MessageState.DEFERRED
 
 _DELIVERY_ANNOTATIONS = b"\x00\x53\x71"
 _NO_DELIVERY_ANNOTATIONS = _DELIVERY_ANNOTATIONS + b"\xc1\x01\x00"
@@ -81,7 +84,7 @@ class Delivered(Protocol):
 class Peeked(Delivered, Protocol):
     """A row that is shown to whoever looks, and stays."""
 
-    due_at: Millis
+    due_at: Millis  # of a deferred row: the number of who claimed it
 
 
 def encode_locked(deliveries: Sequence[tuple[Delivered, bytes, Millis]]) -> list[tuple[bytes, Payload]]:
@@ -150,8 +153,9 @@ class _Alike(NamedTuple):
 
     pack: Callable[..., bytes]
     before_time: bytes
-    shown_state: bytes
+    shown_state: bytes  # with the claim
     state: int
+    due_at: Millis
     delivery_count: int
     body_at: int  # in the content
 
@@ -173,9 +177,11 @@ def split_peeked(rows: Sequence[Peeked]) -> tuple[list[bytes], list[bytes | memo
             and row.expires_at == NEVER
             and row.state == alike.state
             and row.delivery_count == alike.delivery_count
-            and not (row.enqueued_sequence_number or row.due_at)
+            and row.due_at == alike.due_at
+            and not row.enqueued_sequence_number
+            and not (row.due_at and _CLAIMED_BY in content)
         ):
-            pack, before_time, shown_state, _, _, body_at = alike
+            pack, before_time, shown_state, _, _, _, body_at = alike
             data_at = _data_at(content, body_at)
             front = pack(before_time, row.enqueued_at, _SEQUENCE_NUMBER, row.sequence_number, shown_state)
             fronts.append(front + content[known_size:data_at])
@@ -188,7 +194,7 @@ def split_peeked(rows: Sequence[Peeked]) -> tuple[list[bytes], list[bytes | memo
             body_at = known_size + delivery_size + size + properties + application
             data_at = _data_at(content, body_at)
             fronts.append(payload[: len(payload) - len(content) + data_at])
-            if not delivery_entry_count and not delivery_size:
+            if not delivery_entry_count and not delivery_size and (not row.due_at or row.state == DEFERRED):
                 if len(known) == ALIKE_MAX:
                     known.clear()
                 known[content[:known_size]] = _alike(row, content[_PREFIX_SIZE:known_size], count, size, body_at)
@@ -198,12 +204,15 @@ def split_peeked(rows: Sequence[Peeked]) -> tuple[list[bytes], list[bytes | memo
 
 def _alike(row: Peeked, header: bytes, count: int, size: int, body_at: int) -> _Alike:
     shown_state = _MESSAGE_STATE + encode_value(int(row.state))
+    if row.due_at:
+        shown_state += _CLAIMED_BY + encode_value(owner_name(row.due_at))
+        count += 2
     annotations = _MESSAGE_ANNOTATIONS + _size_count(_UNLOCKED_SIZE + len(shown_state) + size, 6 + count)
     if row.delivery_count:
         header = _with_delivery_count(header, row.delivery_count)
     before_time = header + _NO_DELIVERY_ANNOTATIONS + annotations + _ENQUEUED_TIME
     pack = _pack_peeked_alike(len(before_time), len(shown_state))
-    return _Alike(pack, before_time, shown_state, row.state, row.delivery_count, body_at)
+    return _Alike(pack, before_time, shown_state, row.state, row.due_at, row.delivery_count, body_at)
 
 
 def _data_at(content: bytes, body_at: int) -> int:
@@ -224,10 +233,15 @@ def _pack_peeked_alike(time_at: int, state_size: int) -> Callable[..., bytes]:
 
 
 def encode_peeked_row(row: Peeked, locked_until: Millis | None = None) -> bytes:
-    content = row.content
-    if row.due_at and annotation(content, wire_names.SCHEDULED_ENQUEUE_TIME) != row.due_at:
+    content, due_at = row.content, row.due_at
+    claimed_by = None
+    if due_at and row.state == DEFERRED:
+        claimed_by, due_at = owner_name(due_at), 0
+        if _CLAIMED_BY in content:
+            content, claimed_by = with_annotations(content, {wire_names.CLAIMED_BY: claimed_by}), None
+    elif due_at and annotation(content, wire_names.SCHEDULED_ENQUEUE_TIME) != due_at:
         # Abandoned with a delay: no sender wrote down when it comes again.
-        content = with_annotations(content, {wire_names.SCHEDULED_ENQUEUE_TIME: Timestamp(row.due_at)})
+        content = with_annotations(content, {wire_names.SCHEDULED_ENQUEUE_TIME: Timestamp(due_at)})
     return encode_delivery(
         content,
         sequence_number=row.sequence_number,
@@ -238,8 +252,9 @@ def encode_peeked_row(row: Peeked, locked_until: Millis | None = None) -> bytes:
         show_state=True,
         enqueued_sequence_number=row.enqueued_sequence_number,
         expires_at=row.expires_at,
+        claimed_by=claimed_by,
         # The time to live of a scheduled message counts from when it is due, unless it was delivered before.
-        lives_since=0 if row.delivery_count else row.due_at,
+        lives_since=0 if row.delivery_count else due_at,
     )
 
 
@@ -255,6 +270,7 @@ def encode_delivery(
     show_state: bool = False,
     enqueued_sequence_number: int = 0,
     expires_at: Millis = NEVER,
+    claimed_by: str | None = None,
     lives_since: Millis = 0,
 ) -> bytes:
     """The payload for a receiver.
@@ -281,6 +297,8 @@ def encode_delivery(
     extra = b""
     if state or show_state or enqueued_sequence_number:
         elements = _extra_elements(state, show_state, enqueued_sequence_number)
+        if claimed_by is not None:
+            elements += [_CLAIMED_BY, encode_value(claimed_by)]
         extra = b"".join(elements)
         size += len(extra)
         count += len(elements)

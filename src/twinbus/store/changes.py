@@ -58,7 +58,9 @@ class StoredMessage:
     enqueued_at: Millis
     expires_at: Millis  # NEVER if there is no time to live
     state: MessageState = MessageState.ACTIVE
-    due_at: Millis = 0  # when a scheduled (or delayed) message becomes active
+    due_at: Millis = (
+        0  # when a scheduled (or delayed) message becomes active; of a deferred one, its claim (model.claim_owner)
+    )
     delivery_count: int = 0
     session_id: str | None = None
     enqueued_sequence_number: int = 0  # the number at the first point of submission; 0 = this one
@@ -159,6 +161,16 @@ class Altered:
 
 
 @dataclass(frozen=True, slots=True)
+class AlteredTogether:
+    """Many rows that get the same state and `due_at`, and keep everything else. Missing rows are ignored."""
+
+    fragment: FragmentKey
+    sequence_numbers: list[int]
+    state: MessageState
+    due_at: Millis
+
+
+@dataclass(frozen=True, slots=True)
 class Activated:
     """A scheduled row that became an active one under a new number (contract A13); its due time is 0 then.
 
@@ -220,6 +232,7 @@ Change: TypeAlias = (
     | Copied
     | Removed
     | Altered
+    | AlteredTogether
     | Activated
     | ActivatedTogether
     | SessionStateSet

@@ -22,7 +22,7 @@ from twinbus.store.damage import CheckedPage, Damage, RowsDamaged
 from twinbus.store.journal_record import decode_changes, encode_changes
 from twinbus.store.layers.checkpoint_thread import CheckpointThread, StartTask, start_thread
 from twinbus.store.layers.fragment_view import FragmentView, HiddenFront, RowsBelow, sum_fragments
-from twinbus.store.layers.located_changes import LocatedChange, RowAltered
+from twinbus.store.layers.located_changes import LocatedChange, RowAltered, RowsAltered
 from twinbus.store.layers.overlay import Layer
 from twinbus.store.layers.pace import CommitTraffic
 from twinbus.store.layers.recovery import recover_layers
@@ -158,9 +158,10 @@ class DurableStore:
         bytes_max: int,
         states: Collection[MessageState],
         session_id: str | None = None,
+        last: int | None = None,
     ) -> list[StoredMessage]:
         with self._view(fragment) as view:
-            return view.scan(after, count_max, bytes_max, states, session_id)
+            return view.scan(after, count_max, bytes_max, states, session_id, last)
 
     def read(
         self, fragment: FragmentKey, sequence_numbers: Sequence[int], bytes_max: int | None = None
@@ -171,6 +172,17 @@ class DurableStore:
     def facts(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[RowFacts]:
         with self._view(fragment) as view:
             return view.facts(sequence_numbers)
+
+    def facts_after(
+        self,
+        fragment: FragmentKey,
+        after: int,
+        count_max: int,
+        states: Collection[MessageState],
+        last: int | None = None,
+    ) -> list[RowFacts]:
+        with self._view(fragment) as view:
+            return view.facts_after(after, count_max, states, last)
 
     def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
         with self._view(fragment) as view:
@@ -271,8 +283,7 @@ class DurableStore:
         """Apply changes to the top layer. Raises only if the tables cannot be read."""
         *below, top = self._layers
         with RowsBelow(self._tables(), below) as rows_below:
-            if len(changes) > 1:
-                rows_below.prepare(_rows_needed(changes, top))
+            rows_below.prepare(_rows_needed(changes, top))
             for change in changes:
                 top.apply(change, self._last_numbers.get(change.fragment), rows_below.find)
 
@@ -423,9 +434,15 @@ def _rows_needed(changes: Sequence[LocatedChange], top: Layer) -> dict[FragmentK
     """Rows below the top layer that changes depend on, where there are several of a fragment."""
     needed: dict[FragmentKey, list[int]] = {}
     for change in changes:
-        if isinstance(change, Activated | RowAltered):
-            number = change.scheduled_number if isinstance(change, Activated) else change.number
+        if isinstance(change, Activated | RowAltered | RowsAltered):
             overlay = top.fragments.get(change.fragment)
-            if overlay is None or number not in overlay.rows:
-                needed.setdefault(change.fragment, []).append(number)
+            known = {} if overlay is None else overlay.rows
+            missing = [number for number in _altered_numbers(change) if number not in known]
+            needed.setdefault(change.fragment, []).extend(missing)
     return {fragment: numbers for fragment, numbers in needed.items() if len(numbers) > 1}
+
+
+def _altered_numbers(change: Activated | RowAltered | RowsAltered) -> Sequence[int]:
+    if isinstance(change, RowsAltered):
+        return change.numbers
+    return [change.scheduled_number if isinstance(change, Activated) else change.number]

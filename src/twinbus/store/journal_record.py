@@ -26,6 +26,7 @@ from twinbus.store.changes import (
     Activated,
     ActivatedTogether,
     Altered,
+    AlteredTogether,
     Change,
     Copied,
     DuplicatesForgotten,
@@ -38,7 +39,15 @@ from twinbus.store.changes import (
     SessionStateSet,
     StoredMessage,
 )
-from twinbus.store.layers.located_changes import CONTENT_STAYS, STATES, LocatedChange, Row, RowAltered, RowsAdded
+from twinbus.store.layers.located_changes import (
+    CONTENT_STAYS,
+    STATES,
+    LocatedChange,
+    Row,
+    RowAltered,
+    RowsAdded,
+    RowsAltered,
+)
 
 FRAME = Struct("<BqIIQ")
 VERSION = 1
@@ -69,6 +78,7 @@ class Kind(IntEnum):
     DUPLICATES_SEEN = 8
     DUPLICATES_FORGOTTEN = 9
     ACTIVATED_TOGETHER = 10
+    ALTERED_TOGETHER = 11
 
 
 ENQUEUED, REMOVED = int(Kind.ENQUEUED), int(Kind.REMOVED)
@@ -129,6 +139,9 @@ def decode_changes(body: bytes | memoryview, place: int) -> Iterator[LocatedChan
             yield _rows_added(fragment, integers, sessions, place + position)
         elif kind == Kind.ALTERED:
             yield _row_altered(fragment, integers, place + position)
+        elif kind == Kind.ALTERED_TOGETHER:
+            state, due, *numbers = integers
+            yield RowsAltered(fragment, numbers, state, due)
         elif kind == Kind.ACTIVATED_TOGETHER:
             yield from _rows_activated(fragment, integers)
         else:
@@ -245,7 +258,6 @@ def _row_altered(fragment: FragmentKey, integers: list[int], place: int) -> RowA
 
 
 def _altered(change: Altered) -> tuple[bytes, bytes]:
-    """Where messages are claimed there are thousands of them."""
     content = change.content
     integers = change.sequence_number, change.state, change.delivery_count, change.due_at, change.expires_at
     if content is None:
@@ -267,6 +279,8 @@ def _record(change: Change) -> _Record:
             kind = Kind.FRAGMENT_DELETED
         case Removed(sequence_numbers=integers):
             kind = Kind.REMOVED
+        case AlteredTogether(_, numbers, state, due_at):
+            kind, integers = Kind.ALTERED_TOGETHER, [state, due_at, *numbers]
         case Activated(_, scheduled_number, number, enqueued_at, expires_at):
             kind, integers = Kind.ACTIVATED, [scheduled_number, number, enqueued_at, expires_at]
         case ActivatedTogether(_, numbers, first_number, enqueued_at, expiries):

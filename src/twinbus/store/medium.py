@@ -92,9 +92,9 @@ class Snapshot(Protocol):
         ...
 
     def rows_after(
-        self, after: int, count_max: int, states: Collection[MessageState], key: str | None
+        self, after: int, last: int | None, count_max: int, states: Collection[MessageState], key: str | None
     ) -> "list[tuple[int, Row]]":
-        """`key`: of the message session that alone is wanted."""
+        """Up to the number `last`. `key`: of the message session that alone is wanted."""
         ...
 
     def row(self, number: int) -> "Row | None": ...

@@ -7,7 +7,7 @@ the most obvious way instead of the fastest; only scans do not start from the be
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import StoreUnavailable
@@ -18,6 +18,7 @@ from twinbus.store.changes import (
     Activated,
     ActivatedTogether,
     Altered,
+    AlteredTogether,
     Change,
     Copied,
     DuplicatesForgotten,
@@ -84,8 +85,9 @@ class _Fragment:
         row.enqueued_at, row.expires_at = change.enqueued_at, change.expires_at
         self.add([row])
 
-    def after(self, number: int) -> Iterable[StoredMessage]:
-        for position in range(bisect_right(self.numbers, number), len(self.numbers)):
+    def after(self, number: int, last: int | None = None) -> Iterable[StoredMessage]:
+        end = len(self.numbers) if last is None else bisect_right(self.numbers, last)
+        for position in range(bisect_right(self.numbers, number), end):
             row = self.rows.get(self.numbers[position])
             if row is not None:
                 yield row
@@ -120,6 +122,18 @@ def _first(waiting: list[tuple[Millis, int]], now: Millis, count_max: int) -> tu
     waiting.sort()
     numbers = [number for at, number in waiting[:count_max] if at <= now]
     return numbers, waiting[len(numbers)][0] if len(numbers) < len(waiting) else NEVER
+
+
+def _facts(row: StoredMessage) -> RowFacts:
+    return RowFacts(
+        row.sequence_number,
+        row.state,
+        row.due_at,
+        row.expires_at,
+        row.delivery_count,
+        row.session_id,
+        len(row.content),
+    )
 
 
 class MemoryStore:
@@ -179,6 +193,9 @@ class MemoryStore:
                 fragment.remove(numbers)
             case Altered():
                 fragment.alter(change)
+            case AlteredTogether(sequence_numbers=numbers, state=new_state, due_at=due_at):
+                for row in [fragment.rows[number] for number in numbers if number in fragment.rows]:
+                    row.state, row.due_at = new_state, due_at
             case Activated():
                 fragment.activate(change)
             case ActivatedTogether():
@@ -205,10 +222,11 @@ class MemoryStore:
         bytes_max: int,
         states: Collection[MessageState],
         session_id: str | None = None,
+        last: int | None = None,
     ) -> list[StoredMessage]:
         rows: list[StoredMessage] = []
         size = 0
-        for row in self._fragment(fragment).after(after):
+        for row in self._fragment(fragment).after(after, last):
             if row.state not in states or not (session_id is None or is_same_session(session_id, row.session_id)):
                 continue
             size += len(row.content)
@@ -228,10 +246,18 @@ class MemoryStore:
         return [copy_of(row) for row in chosen]
 
     def facts(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[RowFacts]:
-        return [
-            RowFacts(row.sequence_number, row.due_at, row.expires_at, row.delivery_count, row.session_id)
-            for row in self.read(fragment, sequence_numbers)
-        ]
+        return [_facts(row) for row in self.read(fragment, sequence_numbers)]
+
+    def facts_after(
+        self,
+        fragment: FragmentKey,
+        after: int,
+        count_max: int,
+        states: Collection[MessageState],
+        last: int | None = None,
+    ) -> list[RowFacts]:
+        rows = (row for row in self._fragment(fragment).after(after, last) if row.state in states)
+        return [_facts(row) for row in islice(rows, count_max)]
 
     def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
         rows = self._fragment(fragment).rows.values()

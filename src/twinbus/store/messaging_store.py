@@ -38,10 +38,12 @@ class SessionSummary:
 
 class RowFacts(NamedTuple):
     sequence_number: int
+    state: int
     due_at: Millis
     expires_at: Millis
     delivery_count: int
     session_id: str | None
+    size: int  # of the content
 
 
 class MessagingStore(Protocol):
@@ -100,8 +102,9 @@ class MessagingStore(Protocol):
         bytes_max: int,
         states: Collection[MessageState],
         session_id: str | None = None,
+        last: int | None = None,
     ) -> list[StoredMessage]:
-        """Rows in those states with a number above `after`, lowest first.
+        """Rows in those states with a number above `after`, and up to `last` if there is one; lowest first.
 
         Ends at `count_max` rows or before the content passes `bytes_max`, but never before the first
         row. With a session id only the rows of that message session (see `twinbus.model.session_key`).
@@ -117,6 +120,17 @@ class MessagingStore(Protocol):
 
     def facts(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[RowFacts]:
         """Of the rows with these numbers that exist, in the order asked for, without their content."""
+        ...
+
+    def facts_after(
+        self,
+        fragment: FragmentKey,
+        after: int,
+        count_max: int,
+        states: Collection[MessageState],
+        last: int | None = None,
+    ) -> list[RowFacts]:
+        """As `scan`, without their content and however large that is."""
         ...
 
     def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:

@@ -10,15 +10,21 @@ What the broker decided meanwhile it has to add itself: an answer may name a row
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from heapq import nsmallest
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from twinbus.clock import NEVER, Millis
+from twinbus.errors import FilterError
 from twinbus.model import wire_names
 from twinbus.model.content import application_properties, without_body
 from twinbus.model.delivery import split_peeked
+from twinbus.model.descriptions import SqlFilter
 from twinbus.model.hops import without_hops
 from twinbus.model.packed_payloads import pack, pack_numbers
+from twinbus.model.rules.compiled import compile_test
+from twinbus.model.rules.evaluation import Test
+from twinbus.model.rules.view import FilterView
 from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import FragmentKey, StoredMessage
@@ -51,7 +57,7 @@ class Read(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Rows in some states with a number above `after`, lowest first, expired or not.
+    """Rows in some states with a number above `after`, and up to `last` if there is one; lowest first, expired or not.
 
     They end at `count_max` rows or before their content passes `bytes_max`, but never before the first row. With a session
     id: of that message session alone. Bodies that nobody wants stay here.
@@ -64,9 +70,12 @@ class Scan:
     states: Collection[MessageState] = ANY_STATE
     session_id: str | None = None
     with_bodies: bool = True
+    last: int | None = None
 
     def run(self, store: MessagingStore) -> Rows:
-        rows = store.scan(self.fragment, self.after, self.count_max, self.bytes_max, self.states, self.session_id)
+        rows = store.scan(
+            self.fragment, self.after, self.count_max, self.bytes_max, self.states, self.session_id, self.last
+        )
         if not self.with_bodies:
             for row in rows:
                 row.content = without_body(row.content)
@@ -86,7 +95,7 @@ class PackedRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PackedScan:
-    """As `Scan`, up to the number `last` and without what has expired. May show none although more follows."""
+    """As `Scan`, without what has expired and what the filter does not match or fails on. May show none although more follows."""
 
     fragment: FragmentKey
     after: int
@@ -96,20 +105,45 @@ class PackedScan:
     now: Millis
     states: Collection[MessageState] = ANY_STATE
     with_bodies: bool = True
+    filter: SqlFilter | None = None
 
     def run(self, store: MessagingStore) -> PackedRows:
         scan = Scan(
-            self.fragment, self.after, self.count_max, self.bytes_max, self.states, with_bodies=self.with_bodies
+            self.fragment,
+            self.after,
+            self.count_max,
+            self.bytes_max,
+            self.states,
+            with_bodies=self.with_bodies,
+            last=self.last,
         )
         rows = scan.run(store)
-        has_more = bool(rows) and rows[-1].sequence_number < self.last
-        shown = unexpired([row for row in rows if row.sequence_number <= self.last], self.now)
-        return pack_rows(shown, rows[-1].sequence_number + 1 if has_more else None)
+        reached = rows[-1].sequence_number if rows else self.last
+        has_more = reached < self.last and store.facts_after(self.fragment, reached, 1, self.states, self.last)
+        shown = unexpired(rows, self.now)
+        if self.filter is not None:
+            shown = matching(_test_of(self.filter), shown)
+        return pack_rows(shown, reached + 1 if has_more else None)
 
 
 def pack_rows(rows: Rows, next_number: int | None) -> PackedRows:
     fronts, bodies = split_peeked(hide_hops(rows))
     return PackedRows(*pack(fronts), *pack(bodies), pack_numbers([len(row.content) for row in rows]), next_number)
+
+
+_test_of = lru_cache(64)(compile_test)
+"""A reader asks for page after page with the same filter."""
+
+
+def matching(test: Test, rows: Rows) -> Rows:
+    return [row for row in rows if _matches(test, row)]
+
+
+def _matches(test: Test, row: StoredMessage) -> bool:
+    try:
+        return bool(test(FilterView(row.content, row.sequence_number, row.enqueued_at)))
+    except FilterError:
+        return False
 
 
 def hide_hops(rows: Rows) -> Rows:
@@ -130,6 +164,47 @@ class ReadNumbers:
 
     def run(self, store: MessagingStore) -> Rows:
         return store.read(self.fragment, self.numbers, self.bytes_max)
+
+
+class UnreadRows(NamedTuple):
+    """Rows whose content nobody looks at: in columns, so that thousands of them travel at little cost."""
+
+    numbers: list[int]
+    sizes: list[int]
+    last_seen: int | None  # the highest number that was looked at, None if there was nothing
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveUnread:
+    """Active rows that have not expired, numbered above `after` and up to `last`, lowest first; of `count_max` rows that were
+    looked at."""
+
+    fragment: FragmentKey
+    after: int
+    last: int | None
+    count_max: int
+    now: Millis
+
+    def run(self, store: MessagingStore) -> UnreadRows:
+        found = store.facts_after(self.fragment, self.after, self.count_max, ACTIVE_ONLY, self.last)
+        kept = [row for row in found if row.expires_at > self.now]
+        return _unread(kept, found[-1].sequence_number if found else None)
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredUnread:
+    """Those of these numbers, which rise, that are deferred rows."""
+
+    fragment: FragmentKey
+    numbers: Sequence[int]
+
+    def run(self, store: MessagingStore) -> UnreadRows:
+        found = store.facts(self.fragment, self.numbers)
+        return _unread([row for row in found if row.state == MessageState.DEFERRED], self.numbers[-1])
+
+
+def _unread(rows: Sequence[RowFacts], last_seen: int | None) -> UnreadRows:
+    return UnreadRows([row.sequence_number for row in rows], [row.size for row in rows], last_seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,6 +527,8 @@ READS: Final = frozenset(
         Scan,
         PackedScan,
         ReadNumbers,
+        ActiveUnread,
+        DeferredUnread,
         ReadTogether,
         TimesFrom,
         FirstUnexpired,

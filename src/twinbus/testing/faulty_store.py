@@ -100,8 +100,9 @@ class FaultyStore:
         bytes_max: int,
         states: Collection[MessageState],
         session_id: str | None = None,
+        last: int | None = None,
     ) -> list[StoredMessage]:
-        return self._call(lambda: self._store.scan(fragment, after, count_max, bytes_max, states, session_id))
+        return self._call(lambda: self._store.scan(fragment, after, count_max, bytes_max, states, session_id, last))
 
     def read(
         self, fragment: FragmentKey, sequence_numbers: Sequence[int], bytes_max: int | None = None
@@ -110,6 +111,16 @@ class FaultyStore:
 
     def facts(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[RowFacts]:
         return self._call(lambda: self._store.facts(fragment, sequence_numbers))
+
+    def facts_after(
+        self,
+        fragment: FragmentKey,
+        after: int,
+        count_max: int,
+        states: Collection[MessageState],
+        last: int | None = None,
+    ) -> list[RowFacts]:
+        return self._call(lambda: self._store.facts_after(fragment, after, count_max, states, last))
 
     def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
         return self._call(lambda: self._store.due(fragment, now, count_max))

@@ -30,6 +30,7 @@ from twinbus.store.changes import (
     Activated,
     ActivatedTogether,
     Altered,
+    AlteredTogether,
     Change,
     Copied,
     Enqueued,
@@ -40,6 +41,7 @@ from twinbus.store.changes import (
     session_runs,
 )
 from twinbus.store.messaging_store import RowFacts
+from twinbus.store.reads import UnreadRows
 
 ANNOUNCED_TOGETHER = 25
 """Fragments whose receivers learn of new copies in one step."""
@@ -90,6 +92,19 @@ class Decision:
         self._removed += [message.sequence_number for message in messages]
         self.fragment.tally.remove_active(messages)
 
+    def remove_unread(self, rows: UnreadRows) -> None:
+        """As `remove`, of deferred messages."""
+        self._removed += rows.numbers
+        self.fragment.tally.remove_deferred(len(rows.numbers), sum(rows.sizes))
+        self.fragment.locks.forget_deferred(rows.numbers)
+
+    def claim_unread(self, rows: UnreadRows, owner: int) -> None:
+        """Active messages are deferred from now on, and known by the number of their owner, 0 for none."""
+        fragment, numbers = self.fragment, rows.numbers
+        fragment.tally.defer(len(numbers))
+        self._altered += numbers
+        self._changes.append(AlteredTogether(fragment.key, numbers, MessageState.DEFERRED, owner))
+
     def alter(
         self,
         message: StoredMessage,
@@ -123,7 +138,7 @@ class Decision:
             fragment.tally.change_state(message.state, state)
             message.state = state
         message.due_at = due_at
-        if due_at:
+        if state is MessageState.SCHEDULED:
             fragment.agenda.will_be_due(due_at)
         if fragment.locks.deferred:
             fragment.locks.forget_deferred((number,))

@@ -215,7 +215,10 @@ class Fragment:
 
     def out_of_lane(self, rows: Iterable[StoredMessage]) -> set[int]:
         """The numbers of those that are locked or being changed: not ready, whatever a read from the store says."""
-        return self.in_flight() | self.locks.locked_among(rows)
+        return self.out_of_lane_by_number([row.sequence_number for row in rows])
+
+    def out_of_lane_by_number(self, numbers: Sequence[int]) -> set[int]:
+        return self.in_flight() | self.locks.locked_among(numbers)
 
     def key_behind(self, row: StoredMessage) -> str | None:
         """The key that keeps a message in its fragment, where that is of interest."""

@@ -198,6 +198,22 @@ class Lane:
         elif self.beyond > 0:
             self.beyond -= 1
 
+    def remove_all(self, numbers: Sequence[int], seen: int) -> None:
+        """As `remove`, of many, which rise. `seen`: whatever else is active up to this number is handed over, being changed or has
+        expired, so nobody has to look for it again."""
+        ready, leaving = self.ready, set(numbers)
+        if ready and numbers and numbers[0] <= ready[-1].sequence_number:
+            staying = [message for message in ready if message.sequence_number not in leaving]
+            beyond = len(leaving) - (len(ready) - len(staying))
+            ready.clear()
+            ready.extend(staying)
+            self.ready_bytes = sum([len(message.content) for message in staying])
+        else:
+            beyond = len(leaving)
+        self.beyond = max(0, self.beyond - beyond)
+        if not ready and self.is_open and not self.is_filling:
+            self.tail = max(self.tail, seen)
+
     def open(self) -> None:
         """Somebody took hold of the message session: its messages may be kept in memory from now on."""
         self.is_open = True

@@ -119,13 +119,13 @@ class LockTable:
             if lock is not None:
                 held[token] = (without_content(lock[0], self._key_of(lock[0])), lock[1])
 
-    def locked_among(self, rows: Iterable[StoredMessage]) -> set[int]:
-        """The numbers of those rows that are locked. A million may be, so they are not gone through for every question."""
+    def locked_among(self, numbers: Iterable[int]) -> set[int]:
+        """Those of the rows with these numbers that are locked. A million may be, so they are not gone through for every question."""
         if not self.held:
             return set()
         if self._numbers is None:
             self._numbers = {message.sequence_number for message, _ in self.held.values()}
-        return self._numbers.intersection([row.sequence_number for row in rows])
+        return self._numbers.intersection(numbers)
 
     def _forget_numbers(self, messages: Iterable[StoredMessage]) -> None:
         if self._numbers is not None:

@@ -241,7 +241,8 @@ def apply(
         case Defer(properties):
             decision = Decision(fragment)
             for message in messages:
-                decision.alter(message, MessageState.DEFERRED, properties=properties)
+                claim = message.due_at if message.state is MessageState.DEFERRED else 0
+                decision.alter(message, MessageState.DEFERRED, due_at=claim, properties=properties)
             decision.commit(effect, failed)
         case DeadLetter(reason, description, properties):
             assert fragment.dead_letters is not None
@@ -325,7 +326,7 @@ def _give_back(
             text = max_delivery_count_text(message.delivery_count, fragment.settings.max_delivery_count)
             decision.move(message, fragment.dead_letters, MAX_DELIVERY_COUNT_EXCEEDED, text, properties)
         elif message.state is MessageState.DEFERRED:
-            decision.alter(message, MessageState.DEFERRED, properties=properties)
+            decision.alter(message, MessageState.DEFERRED, due_at=message.due_at, properties=properties)
         elif due_at:
             decision.alter(message, MessageState.SCHEDULED, due_at=due_at, properties=properties)
         elif decision.alter(message, MessageState.ACTIVE, properties=properties):

@@ -67,6 +67,11 @@ class Tally:
         self.active_count += count
         return self.take_numbers(count)
 
+    def defer(self, count: int) -> None:
+        """This many active rows are deferred from now on."""
+        self.active_count -= count
+        self.deferred_count += count
+
     def resize(self, row: StoredMessage, content: bytes) -> None:
         """The row is about to get this content."""
         self.size_bytes += len(content) - len(row.content)
@@ -80,6 +85,10 @@ class Tally:
         """As `remove`, of rows that are all active: completing is the hot path."""
         self.active_count -= len(rows)
         self.size_bytes -= sum([len(row.content) for row in rows])
+
+    def remove_deferred(self, count: int, size_bytes: int) -> None:
+        self.deferred_count -= count
+        self.size_bytes -= size_bytes
 
     def _count(self, state: MessageState, sign: int) -> None:
         if state is MessageState.ACTIVE:

@@ -17,16 +17,28 @@ from twinbus.broker.consumer import SessionLock
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.operations.asked_queue import AskedQueue
-from twinbus.broker.operations.steps import Steps, commit, read_timed
+from twinbus.broker.operations.steps import Steps, commit, read_one, read_timed
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, FragmentUnavailable
 from twinbus.model import wire_names
+from twinbus.model.claim_owner import owner_number
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import StoredMessage
-from twinbus.store.reads import ACTIVE_ONLY, DEFERRED_ONLY, ReadNumbers, Rows, Scan
+from twinbus.store.reads import (
+    ACTIVE_ONLY,
+    DEFERRED_ONLY,
+    ActiveUnread,
+    DeferredUnread,
+    ReadNumbers,
+    Rows,
+    Scan,
+    UnreadRows,
+)
 
 STEP_COUNT_MAX = 500
 STEP_BYTES_MAX = 1024 * 1024
+UNREAD_COUNT_MAX = 1_000
+"""Of a step that reads no content."""
 
 Numbers: TypeAlias = list[int]
 Alter: TypeAlias = Callable[[Decision, Sequence[StoredMessage]], None]
@@ -47,14 +59,20 @@ def purge(queue: AskedQueue, command: Purge, now: Millis) -> Steps[Numbers]:
             holder = queue.sessions().sessions_of(fragments[0]).lock_of(session_id, now)
     change = _Change(_remove, is_wanted, command.count_max, holder=holder)
     parts = (change.scan(fragment, command.states, session_id=session_id) for fragment in fragments)
-    return (yield from change.over(parts))
+    return (yield from over(parts, change.done))
 
 
 def claim(queue: AskedQueue, command: Claim, now: Millis) -> Steps[Numbers]:
     queue.settings.check_can_receive()
     queue.expect_claims()
-    last_number = command.last_number
-    annotations = None if command.owner is None else {wire_names.CLAIMED_BY: command.owner}
+    last_number, owner = command.last_number, command.owner
+    number = 0 if owner is None else owner_number(owner)
+    fragments = _chosen(queue, command.fragment_index)
+    if number is not None and not queue.requires_session:
+        unread = _UnreadChange(command.count_max)
+        claims = (unread.claim(fragment, last_number, number, now) for fragment in fragments)
+        return (yield from over(claims, unread.done))
+    annotations = None if owner is None else {wire_names.CLAIMED_BY: owner}
 
     def defer(decision: Decision, rows: Sequence[StoredMessage]) -> None:
         for row in rows:
@@ -64,25 +82,27 @@ def claim(queue: AskedQueue, command: Claim, now: Millis) -> Steps[Numbers]:
         return row.expires_at > now and (last_number is None or row.sequence_number <= last_number)
 
     change = _Change(defer, is_wanted, command.count_max)
-    fragments = _chosen(queue, command.fragment_index)
     parts = (change.scan(fragment, ACTIVE_ONLY, before_first_free(fragment), last_number) for fragment in fragments)
-    return (yield from change.over(parts))
+    return (yield from over(parts, change.done))
 
 
 def delete_deferred(queue: AskedQueue, command: DeleteDeferred, now: Millis) -> Steps[Numbers]:
     """Holding a message session does not protect messages of it that somebody else has claimed."""
-    change = _Change(_remove, _is_deferred, NUMBERS_MAX, spares_held_sessions=False)
-    return (yield from change.over(change.read(*part) for part in _by_fragment(queue.fragments, command.ranges)))
+    change = _UnreadChange(NUMBERS_MAX)
+    parts = (change.remove(*part) for part in _by_fragment(queue.fragments, command.ranges))
+    return (yield from over(parts, change.done))
 
 
 def undefer(queue: AskedQueue, command: Undefer, now: Millis) -> Steps[Numbers]:
     change = _Change(_activate, _is_deferred, NUMBERS_MAX)
-    return (yield from change.over(change.read(*part) for part in _by_fragment(queue.fragments, command.ranges)))
+    parts = (change.read(*part) for part in _by_fragment(queue.fragments, command.ranges))
+    return (yield from over(parts, change.done))
 
 
 def undefer_all(queue: AskedQueue, command: UndeferAll, now: Millis) -> Steps[Numbers]:
     change = _Change(_activate, _is_deferred, command.count_max)
-    return (yield from change.over(change.scan(fragment, DEFERRED_ONLY) for fragment in queue.own_fragments))
+    parts = (change.scan(fragment, DEFERRED_ONLY) for fragment in queue.own_fragments)
+    return (yield from over(parts, change.done))
 
 
 def _remove(decision: Decision, rows: Sequence[StoredMessage]) -> None:
@@ -133,6 +153,63 @@ def _by_fragment(fragments: Sequence[Fragment], ranges: Sequence[Range]) -> list
 # How
 
 
+def over(parts: Iterable[Steps[None]], done: Numbers) -> Steps[Numbers]:
+    """One part after the other, each begun when its turn comes; each adds to what is done."""
+    lost: FragmentUnavailable | None = None
+    for part in parts:
+        try:
+            yield from part
+        except FragmentUnavailable as error:
+            lost = error
+    if lost is not None and not done:
+        raise lost
+    return done
+
+
+@dataclass(slots=True)
+class _UnreadChange:
+    """As `_Change`, of messages whose content stays in the store: claims of a million and their ends."""
+
+    count_max: int
+    done: Numbers = field(default_factory=list)
+
+    def claim(self, fragment: Fragment, last: int | None, owner: int, now: Millis) -> Steps[None]:
+        after: int | None = before_first_free(fragment)
+        while self._room() and after is not None and (last is None or after < last):
+            scan = ActiveUnread(fragment.key, after, last, self._room(), now)
+            found, now = yield from read_timed(fragment, scan)
+            free = _free_unread(fragment, found)
+            if free.numbers:
+                fragment.lane.remove_all(free.numbers, free.numbers[-1])
+                decision = Decision(fragment)
+                decision.claim_unread(free, owner)
+                yield from commit(decision, [fragment.lane])
+                self.done += free.numbers
+            after = found.last_seen
+
+    def remove(self, fragment: Fragment, numbers: Numbers) -> Steps[None]:
+        for start in range(0, len(numbers), UNREAD_COUNT_MAX):
+            some = numbers[start : start + UNREAD_COUNT_MAX]
+            free = _free_unread(fragment, (yield from read_one(fragment, DeferredUnread(fragment.key, some))))
+            if free.numbers:
+                decision = Decision(fragment)
+                decision.remove_unread(free)
+                yield from commit(decision)
+                self.done += free.numbers
+
+    def _room(self) -> int:
+        return min(UNREAD_COUNT_MAX, self.count_max - len(self.done))
+
+
+def _free_unread(fragment: Fragment, rows: UnreadRows) -> UnreadRows:
+    """Without what was locked or changed after the rows were asked for."""
+    taken = fragment.out_of_lane_by_number(rows.numbers)
+    if not taken.intersection(rows.numbers):
+        return rows
+    kept = [(number, size) for number, size in zip(rows.numbers, rows.sizes, strict=True) if number not in taken]
+    return UnreadRows([number for number, _ in kept], [size for _, size in kept], rows.last_seen)
+
+
 @dataclass(slots=True)
 class _Change:
     """One command under way, and the numbers of the messages that it has changed."""
@@ -143,18 +220,6 @@ class _Change:
     spares_held_sessions: bool = True
     holder: SessionLock | None = None  # the hold of whoever asks, which spares nothing for as long as it lasts
     done: Numbers = field(default_factory=list)
-
-    def over(self, parts: Iterable[Steps[None]]) -> Steps[Numbers]:
-        """One part after the other, each begun when its turn comes."""
-        lost: FragmentUnavailable | None = None
-        for part in parts:
-            try:
-                yield from part
-            except FragmentUnavailable as error:
-                lost = error
-        if lost is not None and not self.done:
-            raise lost
-        return self.done
 
     def scan(
         self,

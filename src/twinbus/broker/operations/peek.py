@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 
 from twinbus.broker.commands import Peek, PeekMerged, PeekPacked, PeekRange, RangePage
@@ -10,11 +11,9 @@ from twinbus.broker.fragment.fragment_group import check_any_available
 from twinbus.broker.operations.asked_queue import AskedQueue
 from twinbus.broker.operations.steps import Steps, read_each, read_one
 from twinbus.clock import Millis
-from twinbus.errors import ArgumentError, FilterError, FragmentUnavailable
+from twinbus.errors import ArgumentError, FragmentUnavailable
 from twinbus.model.message_limits import PEEK_COUNT_MAX, RANGE_COUNT_MAX
 from twinbus.model.rules.compiled import compile_test
-from twinbus.model.rules.evaluation import Test
-from twinbus.model.rules.view import FilterView
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.store.changes import StoredMessage
 from twinbus.store.reads import (
@@ -25,7 +24,7 @@ from twinbus.store.reads import (
     Scan,
     Unexpired,
     hide_hops,
-    pack_rows,
+    matching,
     unexpired,
 )
 
@@ -123,7 +122,7 @@ def peek_range(queue: AskedQueue, command: PeekRange, now: Millis) -> Steps[Rang
         first = rows[-1].sequence_number + 1 if rows else last + 1
         shown = hide_hops(unexpired([row for row in rows if row.sequence_number <= last], now))
         if test is not None:
-            shown = [row for row in shown if _matches(test, row)]
+            shown = matching(test, shown)
         if first > last:
             return RangePage(shown, None)
         if shown:
@@ -135,18 +134,25 @@ def peek_packed(queue: AskedQueue, command: PeekPacked, now: Millis) -> Steps[Pa
     """Rows that nobody has to look at here stay in the store, which encodes them."""
     first, last = command.first, command.last
     fragment, count_max = _fragment_of_range(queue, first, last), min(command.count_max, RANGE_COUNT_MAX)
-    states, with_bodies = command.states, command.with_bodies
     if command.filter is not None:
-        wanted = PeekRange(first, last, count_max, states, command.filter, with_bodies)
-        return pack_rows(*(yield from peek_range(queue, wanted, now)))
-    while True:
-        scan = PackedScan(
-            fragment.key, first - 1, last, count_max, RANGE_BYTES_MAX, now, states, with_bodies=with_bodies
-        )
+        compile_test(command.filter)  # what is wrong with it is the asker's fault, not the store's
+    scan = PackedScan(
+        fragment.key,
+        first - 1,
+        last,
+        count_max,
+        RANGE_BYTES_MAX,
+        now,
+        command.states,
+        with_bodies=command.with_bodies,
+        filter=command.filter,
+    )
+    for _ in range(SCANS_MAX) if command.filter is not None else count():
         page = yield from read_one(fragment, scan)
         if page.sizes or page.next_number is None:
-            return page
-        first = page.next_number
+            break
+        scan = replace(scan, after=page.next_number - 1)
+    return page
 
 
 def _fragment_of_range(queue: AskedQueue, first: int, last: int) -> Fragment:
@@ -156,10 +162,3 @@ def _fragment_of_range(queue: AskedQueue, first: int, last: int) -> Fragment:
             "A range has to be within one fragment of the entity, and its last number not below its first."
         )
     return queue.fragments[index]
-
-
-def _matches(test: Test, row: StoredMessage) -> bool:
-    try:
-        return bool(test(FilterView(row.content, row.sequence_number, row.enqueued_at)))
-    except FilterError:
-        return False

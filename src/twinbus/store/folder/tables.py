@@ -193,14 +193,16 @@ class Snapshot:
         return self._base + (identity & COUNTER_MASK)
 
     def rows_after(
-        self, after: int, count_max: int, states: Collection[MessageState], key: str | None
+        self, after: int, last: int | None, count_max: int, states: Collection[MessageState], key: str | None
     ) -> list[tuple[int, Row]]:
-        """`key`: of the message session that alone is wanted."""
-        counter = min(max(after - self._base, 0), COUNTER_MASK)
+        counter, end = (
+            min(max(number - self._base, 0), COUNTER_MASK)
+            for number in (after, self._base + COUNTER_MASK if last is None else last)
+        )
         parameters = {
             "slot": self.slot,
             "after": self.id(counter),
-            "last": self.id(COUNTER_MASK),
+            "last": self.id(end),
             "session_key": stored_text(key),
             "count_max": count_max,
             **{state.name.lower(): state if state in states else NO_STATE for state in MessageState},

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import accumulate, chain, groupby
+from itertools import accumulate, chain, groupby, islice
 from operator import itemgetter
 from types import TracebackType
 from typing import NamedTuple
@@ -24,9 +24,6 @@ from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import FragmentKey, StoredMessage
 from twinbus.store.checksums import NO_SUM
 from twinbus.store.layers.located_changes import (
-    DELIVERY_COUNT,
-    DUE_AT,
-    EXPIRES_AT,
     PLACE,
     SESSION_ID,
     SIZE,
@@ -67,6 +64,11 @@ def _is_of(row: Row, key: str | None) -> bool:
     """Whether it is of the message session with this key; without one, all are wanted."""
     session_id = row[SESSION_ID]
     return key is None or (session_id is not None and session_key(session_id) == key)
+
+
+def _facts(number: int, row: Row) -> RowFacts:
+    state, due_at, expires_at, delivery_count, _, _, size, session_id, _ = row
+    return RowFacts(number, state, due_at, expires_at, delivery_count, session_id, size)
 
 
 class FragmentView:
@@ -113,12 +115,18 @@ class FragmentView:
         return found
 
     def scan(
-        self, after: int, count_max: int, bytes_max: int, states: Collection[MessageState], session_id: str | None
+        self,
+        after: int,
+        count_max: int,
+        bytes_max: int,
+        states: Collection[MessageState],
+        session_id: str | None,
+        last: int | None,
     ) -> list[StoredMessage]:
         key = None if session_id is None else session_key(session_id)
         chosen: list[tuple[int, int, Row]] = []
         size = 0
-        for found in self._after(after, count_max, states, key):
+        for found in self._after(after, last, count_max, states, key):
             size += found[2][SIZE]
             if len(chosen) >= count_max or (chosen and size > bytes_max):
                 break
@@ -133,10 +141,13 @@ class FragmentView:
         return self._load(chosen)
 
     def facts(self, numbers: Sequence[int]) -> list[RowFacts]:
-        return [
-            RowFacts(number, row[DUE_AT], row[EXPIRES_AT], row[DELIVERY_COUNT], row[SESSION_ID])
-            for number, _, row in self.find_all(numbers)
-        ]
+        return [_facts(number, row) for number, _, row in self.find_all(numbers)]
+
+    def facts_after(
+        self, after: int, count_max: int, states: Collection[MessageState], last: int | None
+    ) -> list[RowFacts]:
+        found = islice(self._after(after, last, count_max, states, None), count_max)
+        return [_facts(number, row) for number, _, row in found]
 
     def due(self, now: Millis, count_max: int, front: HiddenFront) -> tuple[list[int], Millis]:
         in_tables = self._table_times(self._snapshot.scheduled_after, count_max, front)
@@ -205,22 +216,22 @@ class FragmentView:
         return lambda number: any(number in removed for removed in above)
 
     def _after(
-        self, after: int, count_max: int, states: Collection[MessageState], key: str | None
+        self, after: int, last: int | None, count_max: int, states: Collection[MessageState], key: str | None
     ) -> Iterator[tuple[int, int, Row]]:
         in_turn: Iterator[tuple[int, int, Row]] = chain(
-            self._tables_after(after, count_max, states, key),
-            *(self._added_after(level, after, states, key) for level in range(len(self._overlays))),
+            self._tables_after(after, last, count_max, states, key),
+            *(self._added_after(level, after, last, states, key) for level in range(len(self._overlays))),
         )
         # As far as they are wanted and no further: a claim of everything lifts every row.
         lifted = [
-            self._lifted_after(level, after, states, key)
+            self._lifted_after(level, after, last, states, key)
             for level, overlay in enumerate(self._overlays)
             if overlay.lifted and overlay.lifted[-1] > after
         ]
         return heapq.merge(in_turn, *lifted) if lifted else in_turn
 
     def _tables_after(
-        self, after: int, count_max: int, states: Collection[MessageState], key: str | None
+        self, after: int, last: int | None, count_max: int, states: Collection[MessageState], key: str | None
     ) -> Iterator[tuple[int, int, Row]]:
         if not self.has_tables:
             return
@@ -228,7 +239,7 @@ class FragmentView:
         # One row more than wanted: the layers are read only if the tables have no more rows.
         query_max = count_max + 1
         while True:
-            rows = self._snapshot.rows_after(after, query_max, states, key)
+            rows = self._snapshot.rows_after(after, last, query_max, states, key)
             for number, row in rows:
                 if not hidden(number):
                     yield number, TABLES, row
@@ -238,21 +249,25 @@ class FragmentView:
             query_max = max(ROWS_PER_QUERY, count_max)
 
     def _added_after(
-        self, level: int, after: int, states: Collection[MessageState], key: str | None
+        self, level: int, after: int, last: int | None, states: Collection[MessageState], key: str | None
     ) -> Iterator[tuple[int, int, Row]]:
         overlay = self._overlays[level]
         hidden = self._hides(level)
         for number in overlay.after(after, key):
+            if last is not None and number > last:
+                return
             row = overlay.rows[number]
             if row[STATE] in states and not hidden(number):
                 yield number, level, row
 
     def _lifted_after(
-        self, level: int, after: int, states: Collection[MessageState], key: str | None
+        self, level: int, after: int, last: int | None, states: Collection[MessageState], key: str | None
     ) -> Iterator[tuple[int, int, Row]]:
         overlay = self._overlays[level]
         hidden = self._hides(level)
         for number in overlay.lifted_after(after):
+            if last is not None and number > last:
+                return
             row = overlay.rows[number]
             if row[STATE] in states and _is_of(row, key) and not hidden(number):
                 yield number, level, row
@@ -303,11 +318,7 @@ class FragmentView:
 
     def _load(self, chosen: Sequence[tuple[int, int, Row]]) -> list[StoredMessage]:
         homes = [found if found[1] == TABLES or found[2][PLACE] > 0 else self._home(*found) for found in chosen]
-        sums = {
-            home: self._content_sum(home, row, is_lifted=level != TABLES)
-            for (_, level, row), (home, home_level, _) in zip(chosen, homes, strict=True)
-            if home_level == TABLES
-        }
+        sums = self._content_sums(chosen, homes)
         from_tables = self._snapshot.contents(sums) if sums else {}
         in_segments = [
             (self._layers[level].segment, row[PLACE], row[SIZE]) for _, level, row in homes if level != TABLES
@@ -318,10 +329,21 @@ class FragmentView:
             for (number, _, row), (home, home_level, _) in zip(chosen, homes, strict=True)
         ]
 
-    def _content_sum(self, home: int, row: Row, *, is_lifted: bool) -> int:
-        """Of the content that is in the tables under this number. A lifted row does not know it, the row below does."""
-        below = self._snapshot.row(home) if is_lifted else row
-        return NO_SUM if below is None else below[PLACE]
+    def _content_sums(
+        self, chosen: Sequence[tuple[int, int, Row]], homes: Sequence[tuple[int, int, Row]]
+    ) -> dict[int, int]:
+        """Of the contents that are in the tables, by number. A lifted row does not know its own, the row below does."""
+        in_tables = [
+            (home, level, row)
+            for (_, level, row), (home, home_level, _) in zip(chosen, homes, strict=True)
+            if home_level == TABLES
+        ]
+        lifted = [home for home, level, _ in in_tables if level != TABLES]
+        below = self._snapshot.rows(lifted) if lifted else {}
+        return {
+            home: row[PLACE] if level == TABLES else below[home][PLACE] if home in below else NO_SUM
+            for home, level, row in in_tables
+        }
 
     def _home(self, number: int, level: int, row: Row) -> tuple[int, int, Row]:
         """Follow a row down to the layer, or the tables, that hold its content."""

@@ -56,12 +56,20 @@ class RowAltered(NamedTuple):
     place: int
 
 
+class RowsAltered(NamedTuple):
+    fragment: FragmentKey
+    numbers: list[int]
+    state: int
+    due_at: Millis
+
+
 LocatedChange: TypeAlias = (
     FragmentCreated
     | FragmentDeleted
     | RowsAdded
     | Removed
     | RowAltered
+    | RowsAltered
     | Activated
     | SessionStateSet
     | DuplicatesSeen

@@ -36,6 +36,7 @@ from twinbus.store.layers.located_changes import (
     Row,
     RowAltered,
     RowsAdded,
+    RowsAltered,
 )
 from twinbus.store.layers.time_index import TimeIndex
 from twinbus.store.medium import Segment
@@ -117,6 +118,25 @@ class FragmentOverlay:
         )
         self.rows[change.number] = altered
         self._index_times(change.number, altered)
+
+    def alter_together(self, change: RowsAltered, find_below: FindBelow) -> None:
+        rows, state, due_at = self.rows, change.state, change.due_at
+        lifted: list[int] = []
+        for number in sorted(change.numbers):
+            row = rows.get(number)
+            if row is None:
+                row = self._find(change.fragment, number, find_below)
+                if row is None:
+                    continue
+                lifted.append(number)
+            rows[number] = altered = (state, due_at, *row[2:])
+            self._index_times(number, altered)
+        if lifted:
+            self.removed.update(lifted)
+            is_behind = not self.lifted or self.lifted[-1] < lifted[0]
+            self.lifted += lifted
+            if not is_behind:
+                self.lifted.sort()
 
     def activate(self, change: Activated, find_below: FindBelow) -> None:
         if self.last_number is None:
@@ -249,6 +269,9 @@ class Layer:
                 self.entry_count += len(overlay.removed) - before
             case RowAltered():
                 overlay.alter(change, find_below)
+            case RowsAltered():
+                overlay.alter_together(change, find_below)
+                self.entry_count += len(change.numbers)
             case Activated():
                 overlay.activate(change, find_below)
             case FragmentCreated(fragment):

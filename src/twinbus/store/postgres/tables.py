@@ -91,10 +91,13 @@ class PostgresSnapshot:
         return self._base + (identity & COUNTER_MASK)
 
     def rows_after(
-        self, after: int, count_max: int, states: Collection[MessageState], key: str | None
+        self, after: int, last: int | None, count_max: int, states: Collection[MessageState], key: str | None
     ) -> list[tuple[int, Row]]:
-        counter = min(max(after - self._base, 0), COUNTER_MASK)
-        bounds = (self.id(counter), self.id(COUNTER_MASK), [int(state) for state in states], count_max)
+        counter, end = (
+            min(max(number - self._base, 0), COUNTER_MASK)
+            for number in (after, self._base + COUNTER_MASK if last is None else last)
+        )
+        bounds = (self.id(counter), self.id(end), [int(state) for state in states], count_max)
         if key is None:
             found = self._all("rows_after", *bounds)
         else:
