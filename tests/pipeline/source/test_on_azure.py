@@ -45,6 +45,7 @@ VALUES = {
     "adoptDeferred": "true",
     "visibilityLag": "0s",
     "filter": "sys.Label = 'new'",
+    "pushFilters": "true",
 }
 
 
