@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twinbus.pipeline.session import QUICK_START, spark_session
 
@@ -57,12 +57,12 @@ def _dying(spark: "SparkSession", folder: str) -> dict[str, str]:
         return {}
     place = note
 
-    def write(messages: "DataFrame", lake: str, entity: str, batch: str) -> None:
+    def write(messages: "DataFrame", *where: Any) -> None:
         dying_source.visit(place, "writing")
-        write_batch(messages, lake, entity, batch)
+        write_batch(messages, *where)
         dying_source.visit(place, "written")
 
-    module.write_batch = write  # type: ignore[attr-defined]
+    module.write_batch = write  # type: ignore[attr-defined,assignment]
     threading.Thread(target=_watch, args=(Path(folder) / "lake", note), daemon=True).start()
     dying_source.register(spark)
     return {dying_source.NOTE_OPTION: note}

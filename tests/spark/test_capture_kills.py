@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -94,9 +94,9 @@ def note(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Sources and captures of this session come past the note."""
     file = tmp_path / "note"
 
-    def write(messages: "DataFrame", lake: str, entity: str, batch: str) -> None:
+    def write(messages: "DataFrame", *where: Any) -> None:
         visit(str(file), "writing", may_kill=False)
-        write_batch(messages, lake, entity, batch)
+        write_batch(messages, *where)
         visit(str(file), "written", may_kill=False)
 
     monkeypatch.setattr(capture_module, "write_batch", write)

@@ -24,6 +24,7 @@ from twinbus.pipeline.connection_options import ConnectionOptions
 from twinbus.pipeline.failures import Reason, reason_of
 from twinbus.pipeline.lake import checkpoint_folder, clear_unfinished, known_spelling, write_batch
 from twinbus.pipeline.listener import progress_of
+from twinbus.pipeline.table_formats import TableFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,6 +57,7 @@ class CaptureSettings:
     mode: CaptureMode
     options: Mapping[str, str] = field(repr=False)
     interval_s: float | None = None
+    table_format: TableFormat = TableFormat.PARQUET
 
     @property
     def is_endless(self) -> bool:
@@ -121,7 +123,7 @@ class Capture:
         try:
             self.tally.entity = known_spelling(self._spark, self._settings.lake, self.tally.entity)
             clear_unfinished(self._spark, self._settings.lake, self.tally.entity)
-            batches = BatchWriter(self._settings.lake, self.tally.entity)
+            batches = BatchWriter(self._settings.lake, self.tally.entity, self._settings.table_format)
             self._query = self._writer(batches).start()
         except (PySparkException, Py4JError) as failure:
             self._failed(reason_of(failure), now_s)
@@ -238,9 +240,10 @@ def _last_batch(query: "StreamingQuery") -> int | None:
 class BatchWriter:
     """Writes the batches of one query to the lake. Spark calls it in a thread of its own, a batch at a time."""
 
-    def __init__(self, lake: str, entity: str) -> None:
+    def __init__(self, lake: str, entity: str, table_format: TableFormat) -> None:
         self._lake = lake
         self._entity = entity
+        self._table_format = table_format
         self._capture = ""
         self._is_named = threading.Event()
 
@@ -254,7 +257,7 @@ class BatchWriter:
 
     def __call__(self, messages: "DataFrame", number: int) -> None:
         self._is_named.wait()
-        write_batch(messages, self._lake, self._entity, f"{self._capture}-{number:010}")
+        write_batch(messages, self._lake, self._entity, f"{self._capture}-{number:010}", self._table_format)
 
 
 def run_captures(

@@ -1,4 +1,4 @@
-"""The lake: captured messages as Parquet, one folder for an entity and an hour.
+"""The lake: captured messages as Parquet, one folder for an entity and an hour; or in tables of Delta or Iceberg (`table_formats`).
 
     <lake>/entity=<path, quoted>/date=YYYY-MM-DD/hour=HH/batch=<capture>-<number>/*.parquet
     <lake>/_checkpoints/<path, quoted>/
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from twinbus.model.paths import path_key
+from twinbus.pipeline.table_formats import TableFormat, iceberg_table, replace_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -41,7 +42,9 @@ def quote_entity(entity: str) -> str:
     return quote(entity, safe="")
 
 
-def write_batch(messages: "DataFrame", lake: str, entity: str, batch: str) -> None:
+def write_batch(
+    messages: "DataFrame", lake: str, entity: str, batch: str, table_format: TableFormat = TableFormat.PARQUET
+) -> None:
     """Write the messages as this batch of the entity, in place of what was written under the same name."""
     from pyspark.sql import functions as f
 
@@ -52,9 +55,14 @@ def write_batch(messages: "DataFrame", lake: str, entity: str, batch: str) -> No
         .withColumn(HOUR, f.lpad(_whole(micros / _HOUR_US % 24).cast("string"), 2, "0"))
         .withColumn(BATCH, f.lit(batch))
     )
-    writer = placed.write.mode("overwrite").partitionBy(DATE, HOUR, BATCH)
-    writer = writer.option("partitionOverwriteMode", "dynamic").option("compression", "zstd")
-    writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(entity_folder(lake, entity))
+    replace_partitions(placed, table_format, table_place(lake, entity, table_format), (DATE, HOUR, BATCH))
+
+
+def table_place(lake: str, entity: str, table_format: TableFormat) -> str:
+    """A folder, or the name of a table of Iceberg."""
+    if table_format is TableFormat.ICEBERG:
+        return iceberg_table(quote_entity(entity))
+    return entity_folder(lake, entity)
 
 
 def read_lake(spark: "SparkSession", lake: str) -> "DataFrame":

@@ -30,6 +30,7 @@ from twinbus.pipeline.session import require_spark
 
 if TYPE_CHECKING:
     from twinbus.pipeline.capture import Capture
+    from twinbus.pipeline.table_formats import TableFormat
 
 COLUMNS = (
     "entity",
@@ -74,6 +75,13 @@ def capture(
     batch_messages: Annotated[
         int, typer.Option("--batch-messages", min=1, help="At most this many messages per entity and batch.")
     ] = 100_000,
+    table_format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="parquet, delta or iceberg. The last two need their package: --conf spark.jars.packages=...",
+        ),
+    ] = "parquet",
     report: ReportOption = None,
     master: MasterOption = None,
     conf: SettingsOption = None,
@@ -93,6 +101,7 @@ def capture(
     )
     from twinbus.pipeline.captured_entities import chosen_entities
     from twinbus.pipeline.newcomers import Newcomers
+    from twinbus.pipeline.table_formats import session_settings
 
     check_report(report)
     chosen = chosen_entities(entities, lambda: _all_paths(call))
@@ -101,10 +110,12 @@ def capture(
         mode=CaptureMode.CONSUME if consume else CaptureMode.BROWSE,
         options={"connectionString": call.connection_string, "maxMessagesPerTrigger": str(batch_messages)},
         interval_s=None if available_now else _interval_s(every),
+        table_format=_table_format(table_format),
     )
     if (master or "").startswith(CONNECT_SCHEME):
         raise ArgumentError("A capture writes its batches in the driver. Give a master, not a Connect server.")
-    with spark_job("capture", master, conf) as spark:
+    added = [f"{name}={value}" for name, value in session_settings(settings.table_format, lake).items()]
+    with spark_job("capture", master, [*added, *(conf or ())]) as spark:
         captures = [Capture(spark, entity, settings) for entity in chosen]
         log = RunLog(time.monotonic)
         with stop_by_signal() as stop, _shown(captures, call.output) as show_table:
@@ -126,6 +137,14 @@ def capture(
     if available_now and any(each.tally.state is CaptureState.STOPPED for each in captures):
         # A capture without end is meant to be stopped; this one was to be complete.
         raise typer.Abort
+
+
+def _table_format(text: str) -> "TableFormat":
+    from twinbus.pipeline.table_formats import TableFormat
+
+    if text not in list(TableFormat):
+        raise ArgumentError(f"--format is {', '.join(TableFormat)}, not '{text}'.")
+    return TableFormat(text)
 
 
 def _all_paths(call: Call) -> list[str]:

@@ -69,8 +69,10 @@ class ServiceBusBatchReader(DataSourceReader):
             ends = {fragment: min(end, options.ending.get(fragment, end)) for fragment, end in ends.items()}
         if options.visibility_lag_s:
             ends = await visible_ends(access, first, ends, self._now - options.visibility_lag_s * 1000)
-        first, ends = await self._narrowed(access, first, ends)
-        ranges = [item for fragment, end in ends.items() for item in self._pushed.within(first[fragment], end)]
+        narrow_first, narrow_ends = await self._narrowed(access, first, ends)
+        ranges = [
+            item for fragment, end in narrow_ends.items() for item in self._pushed.within(narrow_first[fragment], end)
+        ]
         return access.is_own, ranges
 
     async def _narrowed(
