@@ -7,7 +7,8 @@ In each round the stock client receives and completes messages in a process of i
 started, and has run each query once, before anything is measured. The source is meant to be at least three times as fast
 as the stock receiver.
 
-Beside it: the same queue read without bodies, and peeked at by a plain Python loop. The processor time is that of all
+Beside it: the same queue read without bodies, and peeked at by a plain Python loop; and rows of the same schema that are made up
+in the workers (`made_up_rows`), which no source in Python can pass. The processor time is that of all
 processes together, namespace, JVM and workers, which says more than a rate where others use the machine too; the memory is
 the most that one Python worker ever had.
 
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.clients import QUEUE, comparison_parser, in_process_of_its_own, served, show_rates
+from bench.made_up_rows import MadeUpRows
 from bench.pipeline_sink import empty
 from bench.processor_time import processor_seconds, threads_of
 from twinbus.client.blocking import BlockingNamespace
@@ -32,7 +34,7 @@ from twinbus.client.message import encode_message
 from twinbus.pipeline.session import spark_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 STOCK_COUNT = 5_000
@@ -44,6 +46,18 @@ SMALL_BATCH_ROWS = 50
 STREAM_TIMEOUT_S = 600
 
 
+def fill(connection_string: str, count: int, size: int) -> None:
+    """With many keys, so that the fragments of a partitioned queue have about as many messages each."""
+    body = bytes(size)
+    with BlockingNamespace.connect(connection_string) as namespace:
+        sender = namespace.sender(QUEUE)
+        for first in range(0, count, FILL_COUNT):
+            numbers = range(first, min(first + FILL_COUNT, count))
+            payloads = [encode_message(body, message_id=str(n), partition_key=f"k{n % 400}") for n in numbers]
+            if any(sender.send_batches(payloads)):
+                raise SystemExit("the queue did not take the messages")
+
+
 class Queue:
     """The queue under test and the queries over it."""
 
@@ -53,25 +67,23 @@ class Queue:
         self._options = {"connectionString": connection_string, "queue": QUEUE}
 
     def fill(self, count: int, size: int) -> None:
-        """With many keys, so that the fragments of a partitioned queue have about as many messages each."""
-        body = bytes(size)
-        with BlockingNamespace.connect(self._connection_string) as namespace:
-            sender = namespace.sender(QUEUE)
-            for first in range(0, count, FILL_COUNT):
-                numbers = range(first, min(first + FILL_COUNT, count))
-                payloads = [encode_message(body, message_id=str(n), partition_key=f"k{n % 400}") for n in numbers]
-                if any(sender.send_batches(payloads)):
-                    raise SystemExit("the queue did not take the messages")
+        fill(self._connection_string, count, size)
 
     def read(self, **more: str) -> int:
+        return self._counted(self._spark.read.format("servicebus").options(**self._options, **more).load())
+
+    def _counted(self, frame: "DataFrame") -> int:
         from pyspark.sql import Observation
         from pyspark.sql.functions import count, lit
 
         observation = Observation()
-        frame = self._spark.read.format("servicebus").options(**self._options, **more).load()
         counted = frame.observe(observation, count(lit(1)).alias("rows"))
         counted.write.format("noop").mode("append").save()
         return int(observation.get["rows"])
+
+    def made_up(self, count: int, size: int) -> int:
+        """As many rows as there are messages, made up in the workers."""
+        return self._counted(self._spark.read.format("made-up-rows").options(count=str(count), size=str(size)).load())
 
     def peek_in_a_loop(self) -> int:
         """Every message as an object whose body is looked at, a page at a time."""
@@ -105,19 +117,27 @@ class Queue:
 def compare(options: argparse.Namespace) -> None:
     results: dict[str, list[float]] = {}
     costs: dict[str, list[float]] = {}
+    # Workers import the source of made-up rows from here.
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")))
+    )
     spark = spark_session("bench", master=options.master)
     spark.sparkContext.setLogLevel("ERROR")
+    spark.dataSource.register(MadeUpRows)
     with served(is_partitioned=options.partitioned) as connection_string:
         queue = Queue(spark, connection_string)
         jobs: dict[str, Callable[[], int]] = {
             "Python loop, peek": queue.peek_in_a_loop,
             "spark.read, browse": queue.read,
             "spark.read, includeBody=false": lambda: queue.read(includeBody="false"),
+            "made-up rows": lambda: queue.made_up(filled, options.size),
+            "made-up rows without bodies": lambda: queue.made_up(filled, 0),
             "readStream, browse": lambda: queue.streamed("browse"),
             "readStream, consume": lambda: queue.streamed("consume"),
         }
         jobs = {name: job for name, job in jobs.items() if re.search(options.jobs, name)}
-        queue.fill(WARM_COUNT, options.size)
+        filled = WARM_COUNT
+        queue.fill(filled, options.size)
         for job in jobs.values():
             job()
         empty(connection_string)
@@ -126,7 +146,8 @@ def compare(options: argparse.Namespace) -> None:
             stock = argparse.Namespace(count=STOCK_COUNT, size=options.size)
             figures = in_process_of_its_own("stock", connection_string, "receive", stock)
             results.setdefault("stock client, receive + complete", []).append(figures.rate)
-            queue.fill(options.count, options.size)
+            filled = options.count
+            queue.fill(filled, options.size)
             for name, job in jobs.items():
                 started, used = time.perf_counter(), processor_seconds(os.getpid()) or 0.0
                 found = job()
