@@ -126,7 +126,8 @@ SOURCE_OPTIONS = (
         "false",
         BATCH,
         "`true`: what `where()` asks of `sequenceNumber`, `enqueuedTime`, `fragment` and ids decides what is read, and does not "
-        "only choose from it. Needs Spark 4.1 and the setting `spark.sql.python.filterPushdown.enabled=true`; a query "
-        "without the setting fails.",
+        "only choose from it. Use what `load()` returns for one query: Spark keeps the filters of the first one for all that "
+        "follow. Needs Spark 4.1 and the setting `spark.sql.python.filterPushdown.enabled=true`; a query without the "
+        "setting fails.",
     ),
 )
