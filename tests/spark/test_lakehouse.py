@@ -53,15 +53,15 @@ def test_each_message_is_in_the_table_once_although_the_capture_died_between_tab
 ) -> None:
     queue = entities.queue(enable_partitioning=True)
     entities.send(queue, [f"a{number}" for number in range(COUNT)])
-    for _ in range(2):
-        died = run(table_format, entities, queue, tmp_path, DIES="1")
-        assert died.returncode == DIED, died.stderr[-3000:]
+    died = run(table_format, entities, queue, tmp_path, DIES="1")
+    assert died.returncode == DIED, died.stderr[-3000:]
     entities.send(queue, [f"b{number}" for number in range(COUNT)])
-    done = run(table_format, entities, queue, tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
-    seen = json.loads(done.stdout.splitlines()[-1])
-    # Where Spark has no limits, what it planned before it died is one batch, and what came since is left to another run.
-    assert seen in ({"state": "done", "rows": n, "numbers": n, "error": None} for n in (2 * COUNT, COUNT))
-    done = run(table_format, entities, queue, tmp_path)
-    seen = json.loads(done.stdout.splitlines()[-1])
-    assert (seen["rows"], seen["numbers"]) == (2 * COUNT, 2 * COUNT)
+    # Without limits, as before Spark 4.2, a run that has a batch to repeat does that alone, and leaves what is new to the next.
+    for _ in range(2):
+        done = run(table_format, entities, queue, tmp_path)
+        assert done.returncode == 0, done.stderr[-3000:]
+        seen = json.loads(done.stdout.splitlines()[-1])
+        assert (seen["state"], seen["numbers"]) == ("done", seen["rows"])
+        if seen["rows"] == 2 * COUNT:
+            return
+    raise AssertionError(seen)
