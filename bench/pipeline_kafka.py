@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 SPARK_VERSION = "4.2.0"
 PACKAGES = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_VERSION}"
+TOKEN_PROVIDER = "spark-token-provider-kafka-0-10_2.13"
 TOPIC, PARTITIONS = "orders", 16
 START_S_MAX = 60.0
 SERVER_MEMORY = ("-Xms512m", "-Xmx512m")
@@ -129,7 +130,12 @@ def measure(task: dict[str, str]) -> None:
     from twinbus.pipeline.session import spark_session
 
     count, size, rounds = int(task["count"]), int(task["size"]), int(task["rounds"])
-    settings = {"spark.jars.packages": PACKAGES, "spark.log.level": "ERROR"}
+    settings = {
+        "spark.jars.packages": PACKAGES,
+        "spark.jars.excludes": f"org.apache.spark:{TOKEN_PROVIDER}",
+        "spark.jars": task["jar"],
+        "spark.log.level": "ERROR",
+    }
     spark = spark_session("bench", master="local[2]", settings=settings)
     sources = Sources(spark, task["kafka"], task["bus"], task["queue"])
     sources.send_to_kafka(count, size)
@@ -166,7 +172,8 @@ def compare(options: argparse.Namespace) -> None:
         raise SystemExit(f"not measured: {missing}") from None
     with kafka_server(libraries) as kafka, served(is_partitioned=True) as bus:
         fill(bus, options.count, options.size)
-        task = {"kafka": kafka, "bus": bus, "queue": QUEUE} | {
+        (jar,) = libraries.glob(f"{TOKEN_PROVIDER}-*.jar")
+        task = {"kafka": kafka, "bus": bus, "queue": QUEUE, "jar": str(jar)} | {
             name: str(getattr(options, name)) for name in ("count", "size", "rounds")
         }
         hidden = ("SPARK_", "PYSPARK_", "PYTHON")
