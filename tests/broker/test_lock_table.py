@@ -83,20 +83,20 @@ def test_locks_that_are_dropped_return_what_they_held() -> None:
 
 def test_the_numbers_of_what_is_locked_follow_every_change() -> None:
     locks, messages = table(), rows(9)
-    assert locks.locked_among(messages) == set()
+    assert locks.locked_among(range(1, 10)) == set()
     first, second, third = tokens(locks.lock(messages[:3], 100))
-    assert locks.locked_among(messages) == {1, 2, 3}
+    assert locks.locked_among(range(1, 10)) == {1, 2, 3}
     locks.lock(messages[5:6], 50)
-    assert locks.locked_among(messages) == {1, 2, 3, 6}
-    assert locks.locked_among(messages[2:7]) == {3, 6}
+    assert locks.locked_among(range(1, 10)) == {1, 2, 3, 6}
+    assert locks.locked_among(range(3, 8)) == {3, 6}
     locks.settle([first], 0, None)
-    assert locks.locked_among(messages) == {2, 3, 6}
+    assert locks.locked_among(range(1, 10)) == {2, 3, 6}
     locks.take_expired(50, 10, UNBOUND)
-    assert locks.locked_among(messages) == {2, 3}
+    assert locks.locked_among(range(1, 10)) == {2, 3}
     locks.drop([second, third])
-    assert locks.locked_among(messages) == set()
+    assert locks.locked_among(range(1, 10)) == set()
     locks.lock(messages[8:], 100)
-    assert locks.locked_among(messages) == {9}
+    assert locks.locked_among(range(1, 10)) == {9}
 
 
 def test_locks_that_ended_are_taken_in_order_so_many_and_so_large_at_most_and_at_least_one() -> None:
