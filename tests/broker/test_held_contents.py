@@ -206,8 +206,8 @@ def test_nobody_else_gets_hold_of_messages_whose_contents_are_being_read_for_the
 ) -> None:
     taken = send_and_take(sim, queue)
     reply, purged = EachReply(), Answer[list[int]]()
+    queue.main.ask(Purge(10, sim.now + 1), sim.now, purged)  # finds them once they are no longer locked
     queue.main.settle_each([each.lock_token for each in taken], DeadLetter("why"), sim.now, reply)
-    queue.main.ask(Purge(10, sim.now + 1), sim.now, purged)
     sim.run()
     assert purged.value == []
     assert len(reply.good) == len(NAMES)
