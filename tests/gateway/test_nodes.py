@@ -721,3 +721,11 @@ def test_a_request_without_a_reply_link_is_still_carried_out(front: Front) -> No
     client.run()
     client.sender("orders")
     assert client.take(LinkDetached) == []
+
+
+@pytest.mark.parametrize("entry", [{}, {"message": "text"}, {"message": None}])
+def test_what_is_scheduled_comes_as_an_encoded_message(front: Front, entry: dict[str, Value]) -> None:
+    node = front.client().node("orders/$management")
+    refused = node.ask("com.microsoft:schedule-message", {"messages": [entry]})
+    assert status(refused) == (400, "com.microsoft:argument-error")
+    assert front.sim.entities.queue("orders").main.counts().scheduled == 0
