@@ -29,8 +29,8 @@ def test_a_number_keeps_the_type_of_the_former_within_its_range(kind: type, lowe
     for value, expected in ((lowest, lowest), (highest, highest), (str(highest), highest), (5.0, 5), ("5.0", 5)):
         found = converted_like(former, value)
         assert (found, type(found)) == (expected, kind)
-    for value in (lowest - 1, highest + 1, 5.5, "5.5", "five", str(highest + 1), True, b"5"):
-        assert converted_like(former, value) is value
+    for other in (lowest - 1, highest + 1, 5.5, "5.5", "five", str(highest + 1), True, b"5"):
+        assert converted_like(former, other) is other
 
 
 @pytest.mark.parametrize(
