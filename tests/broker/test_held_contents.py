@@ -6,7 +6,7 @@ from twinbus.broker import held_contents
 from twinbus.broker.commands import Purge, ReceiveDeferred
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
-from twinbus.broker.fragment import settlement
+from twinbus.broker.fragment import reading_again, settlement
 from twinbus.broker.held_contents import ROW_BYTES, unread_content
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome
 from twinbus.errors import FragmentUnavailable
@@ -118,7 +118,13 @@ def test_one_that_comes_back_while_the_store_is_asked_for_more_is_found_afterwar
     assert ids(receiver.take()) == ["1", "2"]
 
 
-def test_dead_letters_have_their_content_and_the_reason(sim: Simulation, queue: QueueEntity) -> None:
+@pytest.mark.parametrize("at_once", [1, 2, 1_000])
+def test_dead_letters_have_their_content_and_the_reason(
+    sim: Simulation, queue: QueueEntity, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many contents an answer of the store holds."""
+    size = len(make_message("0").content)
+    monkeypatch.setattr(reading_again, "ROWS_BYTES_MAX", at_once * size)
     taken = send_and_take(sim, queue)
     assert sim.settle(queue.main, taken, DeadLetter("why")).good == set(range(len(NAMES)))
     dead = sim.receiver(queue.dead_letter, 10).take()

@@ -345,6 +345,16 @@ def test_receive_and_delete_works_in_a_session(sim: Simulation, queue: QueueEnti
     assert queue.main.counts().active == 0
 
 
+def test_credit_for_messages_that_could_not_be_deleted_comes_back(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "x", "a", "b")
+    lock = sim.accept(queue.main, "x").value
+    receiver = SimReceiver(5, ReceiveMode.RECEIVE_AND_DELETE, lock)
+    queue.main.attach(receiver, sim.now)
+    sim.lose_store(queue.main.fragments[lock.fragment_index].broker.index)
+    sim.run()
+    assert (receiver.take(), receiver.credit) == ([], 5)
+
+
 def test_scheduled_messages_come_to_the_holder_of_their_session(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("later", session_id="x", scheduled_at=sim.now + 5_000))
     receiver = session_receiver(sim, queue, "x")

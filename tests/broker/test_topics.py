@@ -23,6 +23,7 @@ from twinbus.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
+from twinbus.model.rules import index as rule_index
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation
@@ -312,3 +313,23 @@ def test_scheduled_messages_that_are_due_together_are_copied_some_at_a_time(monk
     for subscription in subscriptions:
         assert sim.receiver(subscription.main, 20).ids() == [str(number) for number in range(10)]
     assert topic.counts().scheduled == 0
+
+
+@pytest.mark.one_node("the control plane deletes at all nodes")
+@pytest.mark.parametrize("together", [1, 2, 5, 100])
+def test_the_rules_of_a_deleted_subscription_are_taken_out_in_steps_and_those_of_others_stay(
+    sim: Simulation, topic: TopicEntity, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rule_index, "UNFILED_TOGETHER", together)
+    rules = [RuleDescription(f"r{number}", SqlFilter(f"size + {number} > 0")) for number in range(5)]
+    sim.subscription(SubscriptionDescription("t", "going"), rules)
+    stays = sim.receiver(sim.subscription(SubscriptionDescription("t", "stays"), rules[:2]).main, 9)
+    assert (topic.rules.scanned_count, topic.rules.sql_filter_count) == (5, 7)
+    answer: Answer[None] = Answer()
+    sim.entities.delete_subscription("t", "going", sim.now, answer)
+    sim.run()
+    assert answer.value is None
+    assert (topic.rules.scanned_count, topic.rules.sql_filter_count) == (2, 2)
+    assert not any(broker.long_work for broker in sim.brokers)
+    assert sim.send(topic, make_message("1", application_properties={"size": 1})).good == {0}
+    assert stays.ids() == ["1"]
