@@ -14,6 +14,7 @@ from twinbus.amqp.codec.performatives import (
     Performative,
     Transfer,
 )
+from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.events import (
     ConnectionClosed,
     CreditChanged,
@@ -410,3 +411,28 @@ def test_links_of_a_session_that_is_over_are_counted_off_once() -> None:
     session.connection_closed(None)
     assert context.link_count == 0
     assert list(session._links.outgoing()) == []
+
+
+def test_our_handles_stay_within_what_the_peer_allows() -> None:
+    script = Script().open()
+    script.begin(handle_max=1)
+    ours = [script.attach(handle, role=RECEIVER).handle for handle in (1, 7)]
+    assert ours == [1, 0], "the peer's own number where that is allowed, else the lowest that is free"
+    script.raw()
+    wanted = Attach(name="more", handle=9, role=RECEIVER, source=Source(address="a"), target=Target(address="b"))
+    script.say(wanted)
+    (end,) = script.heard()
+    assert isinstance(end, End)
+    assert end.error is not None
+    assert end.error.condition == "amqp:resource-limit-exceeded"
+
+
+def test_our_channels_stay_within_what_the_peer_allows() -> None:
+    script = Script().open(channel_max=1)
+    assert [script.begin(channel).channel for channel in (1, 7)] == [1, 0]
+    script.raw()
+    script.say(Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10), channel=8)
+    *_, close = script.heard()
+    assert isinstance(close, Close)
+    assert close.error is not None
+    assert close.error.condition == "amqp:resource-limit-exceeded"
