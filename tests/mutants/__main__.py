@@ -8,7 +8,9 @@ if fewer than 97 % are noticed, not counting those that `equivalent.toml` lists.
 """
 
 import argparse
+import os
 import random
+import signal
 import sys
 import time
 from collections import Counter
@@ -93,6 +95,7 @@ def main() -> int:
         trees = [
             stack.enter_context(Tree(ROOT, [f"tests/{folder}" for folder in FOLDERS])) for _ in range(options.processes)
         ]
+        signal.signal(signal.SIGTERM, lambda *_: _abandon(trees))
         source = trees[0].source
         chosen = sample(every_mutant(source, options.package or PACKAGES, options.file), options.count, options.seed)
         print(f"{len(chosen)} changes with seed {options.seed}; first a run of all tests without a change", flush=True)
@@ -102,6 +105,13 @@ def main() -> int:
             print(f"fails without a change, and is left out: {failed}")
         trials = Trials(trees, tests, equivalents, ends_at)
         return _report(*trials.run(chosen))
+
+
+def _abandon(trees: list[Tree]) -> None:
+    """Or processes and folders would stay behind, and threads keep this one waiting."""
+    for tree in trees:
+        tree.abandon()
+    os._exit(1)
 
 
 def _reach(trees: list[Tree], path: Path | None) -> Callers:

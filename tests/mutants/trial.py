@@ -69,6 +69,7 @@ class Tree:
         self.source = self.root / "src" / "twinbus"
         self._folders = folders
         self._warm: TestProcess | None = None
+        self._started: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "Tree":
         return self
@@ -78,11 +79,18 @@ class Tree:
             self._warm.end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def abandon(self) -> None:
+        """While another thread may still work in it, and nobody waits for that."""
+        for process in self._started:
+            _kill(process)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
     def trace(self, files: Sequence[str]) -> str:
         """Runs the tests of these files once, and returns what `tests.mutants.reach` says about them."""
         report, log_path = self._folder / "reach.json", self._folder / "reach.log"
         with open(log_path, "wb") as log:
             process = _start(self.root, ["-p", "tests.mutants.reach", *files], {reach.REPORT: str(report)}, log)
+            self._started.append(process)
             try:
                 status = process.wait(REACH_TIMEOUT_S)
             finally:
@@ -92,7 +100,7 @@ class Tree:
         return report.read_text()
 
     def warm_up(self) -> None:
-        self._warm = TestProcess(self.root, self._folders)
+        self._warm = TestProcess(self.root, self._folders, self._started)
 
     def notices(self, file: str, mutation: Mutation, tests: Callers) -> str | None:
         """What noticed the change: a test, or that the time was up. None if nothing did."""
@@ -128,7 +136,7 @@ class Tree:
                 return found
         files = dict.fromkeys(test.node_id.partition("::")[0] for test in tests)
         try:
-            own = TestProcess(self.root, list(files))
+            own = TestProcess(self.root, list(files), self._started)
         except BrokenTests:
             return warm.Answer(tests[0].node_id, "the import")
         try:
@@ -153,12 +161,14 @@ class TestProcess:
 
     __test__ = False  # for pytest, which would take it for tests
 
-    def __init__(self, root: Path, folders: Sequence[str]) -> None:
+    def __init__(self, root: Path, folders: Sequence[str], started: "list[subprocess.Popen[bytes]]") -> None:
+        """It is added to `started`, which is for whoever has to end everything at once."""
         trials, self._to = os.pipe()
         self._from, answers = os.pipe()
         environment = {warm.PIPES: f"{trials} {answers}", "PYTHONDONTWRITEBYTECODE": "1"}
         arguments = ["-p", "tests.mutants.warm", *folders]
         self._process = _start(root, arguments, environment, subprocess.DEVNULL, (trials, answers))
+        started.append(self._process)
         os.close(trials)
         os.close(answers)
         self._answers = os.fdopen(self._from)
