@@ -11,7 +11,7 @@ from typing import Protocol
 from twinbus.errors import StoreDamaged, StoreTaken
 from twinbus.store.medium import Batch, Body
 from twinbus.store.postgres.connection import Connection
-from twinbus.store.postgres.statements import journal_statement
+from twinbus.store.postgres.statements import JOURNAL_COUNT, journal_statement
 
 PART_BYTES = 4 << 20
 FIRST_PLACE = 1
@@ -38,6 +38,7 @@ class SegmentRows:
         self._medium = medium
         self._connection = connection
         self._append = journal_statement("append", number)
+        self._append_name = b"append_%d" % (number % JOURNAL_COUNT)
         self._starts: list[int] = []
         self._rows: list[tuple[int, int]] = []  # (sequence, part) of the row that begins at each of `_starts`
 
@@ -57,11 +58,8 @@ class SegmentRows:
         self._count(body)
 
     def _insert(self, part: int, start: int, body: bytes) -> None:
-        cursor = self._connection.cursor
-        cursor.execute(
-            self._append, (self.next_sequence, part, self.number, start, body, self._medium.epoch), prepare=True
-        )
-        if cursor.rowcount != 1:
+        values = (self.next_sequence, part, self.number, start, body, self._medium.epoch)
+        if self._connection.change(self._append_name, self._append, *values) != 1:
             raise fenced(self._medium.segment_name(self.number))
 
     def _count(self, body: bytes) -> None:

@@ -11,8 +11,9 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 import psycopg
@@ -24,6 +25,7 @@ PATIENCE_OF_CHECKPOINTS: Final = 600
 PATIENCE_OF_LEASES: Final = 5
 
 log = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
 
 class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
@@ -41,6 +43,14 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
         self.wait_count += 1
         try:
             return super().wait(*arguments, **options)
+        finally:
+            self.wait_count += 1
+
+    def call(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """A function of libpq that waits for the server; other threads run meanwhile."""
+        self.wait_count += 1
+        try:
+            return function(*arguments)
         finally:
             self.wait_count += 1
 

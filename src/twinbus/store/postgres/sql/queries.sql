@@ -48,8 +48,9 @@ SELECT owner, address, until > clock_timestamp() FROM {schema}.lease;
 SELECT 1 FROM epoch WHERE epoch = %s FOR SHARE;
 
 -- name: append
+-- Parameters as libpq numbers them: see `Connection.change`.
 INSERT INTO {journal} (sequence, part, segment, start, body)
-SELECT %s::bigint, %s::int, %s::bigint, %s::bigint, %b::bytea FROM epoch WHERE epoch = %s::bigint FOR SHARE;
+SELECT $1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::bytea FROM epoch WHERE epoch = $6::bigint FOR SHARE;
 
 -- name: segments
 SELECT number FROM segments ORDER BY number;
