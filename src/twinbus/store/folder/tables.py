@@ -9,6 +9,8 @@ import json
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
+from operator import lt
 from pathlib import Path
 from typing import Any
 
@@ -224,16 +226,14 @@ class Snapshot:
 
     def rows(self, numbers: Sequence[int]) -> dict[int, Row]:
         """Those of them that exist, by number."""
-        identities = json.dumps([self.id(number) for number in numbers if self._owns(number)])
-        found = self._connection.execute(SQL["rows_by_id"], (identities,)).fetchall()
+        found = self._of("rows", [number for number in numbers if self._owns(number)]).fetchall()
         self._require_whole(found)
         return {self.number(values[0]): _row(values) for values in found}
 
     def contents(self, sums: Mapping[int, int]) -> dict[int, bytes]:
         """The contents of rows, by number; their checksums by number are those of the rows."""
-        identities = json.dumps([self.id(number) for number in sums])
         base = self._base
-        found = self._connection.execute(SQL["contents_by_id"], (identities,))
+        found = self._of("contents", list(sums))
         contents = {base + (identity & COUNTER_MASK): content for identity, content in found}
         damaged = [
             self.id(number)
@@ -243,6 +243,13 @@ class Snapshot:
         if damaged:
             raise _damaged_messages(damaged)
         return contents
+
+    def _of(self, what: str, numbers: Sequence[int]) -> sqlite3.Cursor:
+        """Rows or contents with these numbers, which are mostly asked for without a gap: reading on is cheaper than looking each up."""
+        if numbers and numbers[-1] - numbers[0] == len(numbers) - 1 and all(map(lt, numbers, islice(numbers, 1, None))):
+            return self._connection.execute(SQL[f"{what}_of_range"], (self.id(numbers[0]), self.id(numbers[-1])))
+        identities = json.dumps([self.id(number) for number in numbers])
+        return self._connection.execute(SQL[f"{what}_by_id"], (identities,))
 
     def _require_whole(self, found: Sequence[tuple[Any, ...]]) -> None:
         damaged = [values[0] for values in found if not is_whole(values)]

@@ -20,12 +20,19 @@ AND state IN (:active, :deferred, :scheduled) ORDER BY id LIMIT :count_max;
 SELECT id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id, content_sum, checksum
 FROM messages WHERE id IN (SELECT value FROM json_each(?));
 
+-- name: rows_of_range
+SELECT id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id, content_sum, checksum
+FROM messages WHERE id BETWEEN ? AND ?;
+
 -- name: row_by_id
 SELECT id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id, content_sum, checksum
 FROM messages WHERE id = ?;
 
 -- name: contents_by_id
 SELECT id, content FROM contents WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: contents_of_range
+SELECT id, content FROM contents WHERE id BETWEEN ? AND ?;
 
 -- name: scheduled_after
 -- In two parts, and not as (due_at, id) > (:at, :id): that reads all rows of the same time from the first one on, and a
