@@ -138,7 +138,9 @@ def measure(task: dict[str, str]) -> None:
     }
     spark = spark_session("bench", master="local[2]", settings=settings)
     sources = Sources(spark, task["kafka"], task["bus"], task["queue"])
+    started = time.perf_counter()
     sources.send_to_kafka(count, size)
+    print(f"Kafka has its messages after {time.perf_counter() - started:.1f} s", file=sys.stderr)
     jobs: dict[str, Callable[[], int]] = {
         f"{name}, {kind}": (lambda name=name, read=read: read(name))  # type: ignore[misc]
         for name in ("Kafka", "twinbus")
@@ -149,6 +151,7 @@ def measure(task: dict[str, str]) -> None:
         for name, job in jobs.items():
             started = time.perf_counter()
             found = job()
+            print(f"{name}: {found} in {time.perf_counter() - started:.1f} s", file=sys.stderr)
             if found != count:
                 raise SystemExit(f"{name}: {found} messages of {count}")
             if turn:  # the first time is to get warm

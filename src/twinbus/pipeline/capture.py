@@ -24,6 +24,8 @@ from twinbus.pipeline.connection_options import ConnectionOptions
 from twinbus.pipeline.failures import Reason, reason_of
 from twinbus.pipeline.lake import checkpoint_folder, clear_unfinished, known_spelling, write_batch
 from twinbus.pipeline.listener import progress_of
+from twinbus.pipeline.source.engine import SAYS_START
+from twinbus.pipeline.source.option_table import MAX_MESSAGES
 from twinbus.pipeline.table_formats import TableFormat
 
 if TYPE_CHECKING:
@@ -223,6 +225,9 @@ class Capture:
         if settings.mode is CaptureMode.BROWSE:
             # A message that is deferred before it is read would be missing for good: its number is passed then.
             options["includeStates"] = "active,deferred"
+        if not SAYS_START:
+            # An older Spark has no limits for streams: what is there is one batch.
+            options.pop(MAX_MESSAGES, None)
         writer = self._spark.readStream.format("servicebus").options(**options).load().writeStream
         writer = writer.queryName(f"capture of {entity}").foreachBatch(batches)
         writer = writer.option("checkpointLocation", checkpoint_folder(settings.lake, entity))
