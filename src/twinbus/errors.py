@@ -157,7 +157,14 @@ class FragmentUnavailable(InternalError):
 
 
 class OutcomeUnknown(FragmentUnavailable):
-    """The messaging store failed before it confirmed the operation, and may have done it."""
+    """The messaging store failed before it confirmed the operation, and may have done it.
+
+    `database`: where the store is, if it is in one of several: others there may be about to fail too.
+    """
+
+    def __init__(self, text: str, database: int | None = None) -> None:
+        super().__init__(text)
+        self.database = database
 
 
 class StoreUnavailable(MessagingError, is_transient=True):

@@ -105,6 +105,8 @@ class MessageBroker:
         self.held_contents = HeldContents() if held_contents is None else held_contents
         self.is_available = False
         self.is_foreign = False
+        self.database: int | None = None
+        """Which of several its store is in. Those of one database fail together."""
         """Another process owns the store: it is not available here, and that is no failure."""
         self._clock = clock
         self.random = random
@@ -359,7 +361,8 @@ class MessageBroker:
     def _unknown(self) -> OutcomeUnknown:
         return OutcomeUnknown(
             f"Messaging store {self.index} became unavailable before it confirmed this: it may have been done. "
-            "Try again later."
+            "Try again later.",
+            self.database,
         )
 
     # Loading

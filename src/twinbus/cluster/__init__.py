@@ -8,7 +8,7 @@ part                  what other nodes ask of the fragments of this one; `visito
 left_overs            who has to know of messages that nobody has credit for
 peers                 the other nodes, as fronts ask them
 fronts                the entities of the namespace at one node: each itself, or a front
-front_target          where messages are sent to
+front_target          where messages are sent to: `front_runs` looks for a node that takes them, `held_sends` are those that wait for one
 front_source          where they are received from: `front_receiver` and `demand` share credit out, `front_commands` asks around,
                       `session_waiter` waits for a message session
 front_transaction     a transaction at the node that has its fragment

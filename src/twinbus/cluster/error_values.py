@@ -1,8 +1,9 @@
-"""Errors that cross a line: class by name, and text. What the other side does not know arrives as an InternalError."""
+"""Errors that cross a line: class by name, a number that belongs to it, and text. What the other side does not know arrives as an
+InternalError."""
 
 from collections.abc import Iterator
 
-from twinbus.errors import InternalError, MessagingError
+from twinbus.errors import InternalError, MessagingError, OutcomeUnknown
 
 
 def _family(kind: type[MessagingError]) -> Iterator[type[MessagingError]]:
@@ -17,9 +18,14 @@ KINDS = {kind.__name__: kind for kind in _family(MessagingError)}
 
 def encode_error(error: MessagingError) -> bytes:
     kind = next(each for each in type(error).__mro__ if KINDS.get(each.__name__) is each)
-    return f"{kind.__name__}\n{error}".encode("utf-8", "replace")
+    database = error.database if isinstance(error, OutcomeUnknown) else None
+    return f"{kind.__name__} {'' if database is None else database}\n{error}".encode("utf-8", "replace")
 
 
 def decode_error(data: bytes) -> MessagingError:
-    name, _, text = data.decode("utf-8", "replace").partition("\n")
-    return KINDS.get(name, InternalError)(text)
+    head, _, text = data.decode("utf-8", "replace").partition("\n")
+    name, _, number = head.partition(" ")
+    kind = KINDS.get(name, InternalError)
+    if kind is OutcomeUnknown:
+        return OutcomeUnknown(text, int(number) if number.isascii() and number.isdigit() else None)
+    return kind(text)

@@ -2,18 +2,13 @@
 
 A message with a key goes to the node that has its fragment. Messages without one go to the nodes in turns, this one included, each as often as
 it has fragments, and the node places them among its own; under load, a node keeps as much for itself as the others do
-(`keeping`). A node that cannot take a run is passed by as a fragment is on a single node
-(`twinbus.broker.entity.placement`):
-
-    passed by: unreachable, all its stores lost, behind, full --> the next node, through all of them
-    its answer was lost, or that of its store                 --> one other try, at another node if one takes them; if that is lost
-                                                                  too, the sender gets the error
+(`keeping`). A node that cannot take a run is passed by as a fragment is on a single node (`front_runs`).
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
-from twinbus.broker.entity.placement import TURN_MAX, Detour
+from twinbus.broker.entity.placement import TURN_MAX
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.entity.transfers import ViaTarget
@@ -21,16 +16,16 @@ from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.replies import Reply, SendReply
 from twinbus.broker.target import TargetName, WayIn
 from twinbus.clock import Clock, Millis
+from twinbus.cluster.front_runs import Run, TogetherRun
 from twinbus.cluster.front_source import FrontSource
 from twinbus.cluster.ownership import Owners, Ownership
 from twinbus.cluster.peers import Peers
 from twinbus.cluster.talk import Topic
-from twinbus.errors import FragmentUnavailable, MessagingError, OutcomeUnknown, QuotaExceeded, ServerBusy
+from twinbus.errors import MessagingError
 from twinbus.model.descriptions import QueueDescription, TopicDescription
 from twinbus.model.message import Message
 from twinbus.model.wire_names import SEQUENCE_BITS
 
-PASSED_BY = (FragmentUnavailable, QuotaExceeded, ServerBusy)
 LOAD_MIN = 32
 """Messages in one turn: those who send one after the other never have as many, and theirs go round one by one."""
 
@@ -44,7 +39,7 @@ class FrontWay:
         self.local = local
         self.ownership = Ownership(peers.node, owners, local.placement.fragments)
         self.peers = peers
-        self._clock = clock
+        self.clock = clock
         self._keeping = peers.keeping(Topic.BROUGHT, local.placement.fragments[0].key, self.ownership)
         self._turn = 0
         self._turn_left = TURN_MAX
@@ -72,7 +67,7 @@ class FrontWay:
             elif not self._waits_for(index, messages, places, origins, reply):
                 by_node.setdefault(self.ownership.of[index], []).extend(places)
         for node, places in by_node.items():
-            _Run(self, messages, sorted(places), origins, [node], reply).attempt(now)
+            Run(self, messages, sorted(places), origins, [node], reply).attempt(now)
         self._send_free(messages, free, origins, reply, now)
 
     def _waits_for(
@@ -89,7 +84,7 @@ class FrontWay:
 
         def send(now: Millis) -> None:
             if not self._waits_for(index, messages, places, origins, reply):
-                _Run(self, messages, places, origins, [self.ownership.of[index]], reply).attempt(now)
+                Run(self, messages, places, origins, [self.ownership.of[index]], reply).attempt(now)
 
         return self.ownership.waits([index], send, sum([len(messages[place].content) for place in places]))
 
@@ -102,7 +97,7 @@ class FrontWay:
         now: Millis,
     ) -> None:
         """Those without a key. They wait if all fragments move."""
-        if free and self.ownership.is_any_moving and not self._in_turns():
+        if free and self.ownership.is_any_moving and not self.in_turns():
             size = sum([len(messages[place].content) for place in free])
             if self.ownership.waits([0], lambda later: self._send_free(messages, free, origins, reply, later), size):
                 return
@@ -114,12 +109,12 @@ class FrontWay:
             start += len(places)
             self._turn_left -= len(places)
             self._turn_under_way += len(places)
-            nodes = self._in_turns() or self.ownership.nodes
+            nodes = self.in_turns() or self.ownership.nodes
             if self._is_kept:
                 self._keeping.keep(len(places))
             if nodes[0] == self.peers.node:
                 self._keeping.done_here(len(places))
-            _Run(self, messages, list(places), origins, nodes, reply, self._turn).attempt(now)
+            Run(self, messages, list(places), origins, nodes, reply, self._turn).attempt(now)
 
     def send_batch(self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]]) -> None:
         self.settings.last_used_at = now
@@ -130,7 +125,7 @@ class FrontWay:
             return
         if place is None:
             self._next_turn(now)
-        nodes = self._in_turns()
+        nodes = self.in_turns()
         if (place is not None or not nodes) and self.ownership.is_any_moving:
             size = sum([len(message.content) for message in messages])
             if self.ownership.waits([place or 0], lambda later: self.send_batch(messages, later, reply), size):
@@ -138,37 +133,13 @@ class FrontWay:
         if place is not None:
             self._send_pinned(messages, self.ownership.of[place], reply, now)
         else:
-            self._send_together(messages, nodes or self.ownership.nodes, None, reply, now)
+            TogetherRun(self, messages, nodes or self.ownership.nodes, reply).attempt(now)
 
     def _send_pinned(self, messages: Sequence[Message], node: int, reply: Reply[list[int]], now: Millis) -> None:
         if node == self.peers.node:
             self.local.send_batch(messages, now, reply)
         else:
             self.peers[node].send_together(self.name, messages, reply)
-
-    def _send_together(
-        self,
-        messages: Sequence[Message],
-        nodes: Sequence[int],
-        before: MessagingError | None,
-        reply: Reply[list[int]],
-        now: Millis,
-    ) -> None:
-        def answered(result: list[int] | MessagingError) -> None:
-            if isinstance(result, PASSED_BY):
-                left = nodes_left(nodes, before, result)
-                refusal = weightier(before, result)
-                if left:
-                    self._send_together(messages, left, refusal, reply, self._clock.now())
-                else:
-                    reply(refusal)
-            else:
-                reply(result)
-
-        if nodes[0] == self.peers.node:
-            self.local.placement.send_together(messages, now, answered, is_one_try=True)
-        else:
-            self.peers[nodes[0]].send_together(self.name, messages, answered)
 
     def _next_turn(self, now: Millis) -> None:
         self._is_kept = TURN_MAX - self._turn_left >= LOAD_MIN and self._keeping.room(now) >= TURN_MAX
@@ -178,7 +149,7 @@ class FrontWay:
         self._turn_left = TURN_MAX
         self._turn_under_way = 0
 
-    def _in_turns(self) -> list[int]:
+    def in_turns(self) -> list[int]:
         """The nodes in the order of their fragments, from the one whose turn it is: each has as many turns as fragments. Fragments
         that move have none."""
         of = self.ownership.of
@@ -202,101 +173,20 @@ class FrontWay:
         now: Millis,
         reply: SendReply,
         origins: Sequence[int] | None,
+        failed: int | None,
     ) -> None:
         if node == self.peers.node:
-            self.local.placement.send_each(messages, now, reply, origins, is_one_try=True)
+            self.local.placement.send_each(messages, now, reply, origins, is_one_try=True, failed=failed)
         else:
-            self.peers[node].send_each(self.name, messages, now, reply, origins)
+            self.peers[node].send_each(self.name, messages, now, reply, origins, failed)
 
-
-def weightier(before: MessagingError | None, error: MessagingError) -> MessagingError:
-    """Of two reasons to pass by: that one may have been done counts most, that a store is lost more than that one is full."""
-
-    def weight(each: MessagingError) -> int:
-        return 2 if isinstance(each, OutcomeUnknown) else 0 if isinstance(each, QuotaExceeded) else 1
-
-    return error if before is None or weight(error) >= weight(before) else before
-
-
-def nodes_left(nodes: Sequence[int], before: MessagingError | None, error: MessagingError) -> list[int]:
-    """Those that may still be tried, after the first of `nodes` passed a run by.
-
-    Where a store may have it, the node with that store comes last once more: it has other stores.
-    """
-    if isinstance(error, OutcomeUnknown):
-        return [] if isinstance(before, OutcomeUnknown) else [*nodes[1:], nodes[0]]
-    return list(nodes[1:])
-
-
-class _Run:
-    """Messages on their way to one node: the first of the candidates that takes them. Takes the answers of each."""
-
-    def __init__(
-        self,
-        way: FrontWay,
-        messages: Sequence[Message],
-        places: list[int],
-        origins: Sequence[int] | None,
-        nodes: Sequence[int],
-        reply: SendReply,
-        turn: int | None = None,
-        before: dict[int, MessagingError] | None = None,
+    def send_together_at(
+        self, node: int, messages: Sequence[Message], now: Millis, reply: Reply[list[int]], failed: int | None
     ) -> None:
-        """`places`: of the messages that are its own, in their order; `before`: why others passed them by."""
-        self._way = way
-        self._messages = messages
-        self._places = places
-        self._origins = origins
-        self._nodes = nodes
-        self._reply = reply
-        self._turn = turn
-        self._before = before or {}
-        self._left = len(places)
-        self._again: dict[int, MessagingError] = {}
-        self._nodes_left: Sequence[int] = ()
-
-    def attempt(self, now: Millis) -> None:
-        is_whole = len(self._places) == len(self._messages)
-        chosen = self._messages if is_whole else [self._messages[place] for place in self._places]
-        origins = None if self._origins is None else [self._origins[place] for place in self._places]
-        self._way.send_at(self._nodes[0], chosen, now, self, origins)
-
-    def accepted(self, indexes: Sequence[int], numbers: Sequence[int], now: Millis) -> None:
-        self._left -= len(indexes)
-        self._way.answered(self._turn, len(indexes))
-        places = self._places
-        for index in indexes if self._before else ():
-            self._way.local.placement.detours[Detour.because_of(self._before[places[index]])] += 1
-        if len(indexes) == len(self._messages):
-            self._reply.accepted(indexes, numbers, now)
+        if node == self.peers.node:
+            self.local.placement.send_together(messages, now, reply, is_one_try=True, failed=failed)
         else:
-            self._reply.accepted([places[index] for index in indexes], numbers, now)
-        self._end(now)
-
-    def refused(self, index: int, error: MessagingError, now: Millis) -> None:
-        self._left -= 1
-        place = self._places[index]
-        before = self._before.get(place)
-        if isinstance(error, PASSED_BY):
-            left = nodes_left(self._nodes, before, error) if self._turn is not None else []
-            error = weightier(before, error)
-            if left:
-                self._again[place] = error
-                self._nodes_left = left
-                self._end(now)
-                return
-        self._way.answered(self._turn, 1)
-        self._reply.refused(place, error, now)
-        self._end(now)
-
-    def _end(self, now: Millis) -> None:
-        if not self._left and self._again:
-            again, self._again = self._again, {}
-            places = sorted(again)
-            run = _Run(
-                self._way, self._messages, places, self._origins, self._nodes_left, self._reply, self._turn, again
-            )
-            run.attempt(now)
+            self.peers[node].send_together(self.name, messages, reply, failed)
 
 
 class FrontTarget(FrontWay):
@@ -331,7 +221,7 @@ class FrontTarget(FrontWay):
             self.peers[node].ask_values(Topic.CANCEL_SCHEDULED, (self.name.path, list(numbers)), reply)
 
     def via(self, destination: str) -> WayIn:
-        return FrontWay(self.local.via(destination), self._owners, self.peers, self._clock)
+        return FrontWay(self.local.via(destination), self._owners, self.peers, self.clock)
 
 
 class FrontQueue(FrontTarget):

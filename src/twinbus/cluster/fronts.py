@@ -66,6 +66,7 @@ class Fronts:
         self.part = PartServer(entities, clock, topics)
         self.peers = Peers(node, node_count, clock, topics)
         self.peers.when_opened.append(self._look_again)
+        self.peers.when_opened.append(lambda now: self.peers.held_sends.look(now, is_changed=True))
         self.mover = Mover(self._owners.moves, self.part, self.peers, clock, topics)
         self._fronts: dict[int, FrontQueue | FrontTopic | FrontSubscription] = {}  # by id of the entity
         self._sources: WeakSet[FrontSource] = WeakSet()
@@ -119,6 +120,7 @@ class Fronts:
         for source in list(self._sources):
             source.follow_owners(now)
         self._look_again(now)
+        self.peers.held_sends.look(now, is_changed=True)
 
     def end_moves(self, epochs: Callable[[int], int], now: Millis) -> bool:
         """Of stores that somebody serves by now, or that have taken too long: what waited is asked. Whether there are any."""
@@ -176,6 +178,7 @@ class Fronts:
             for gone in [number for number in self._fronts if self._entities.with_id(number) is None]:
                 del self._fronts[gone]
         self._look_again(now)
+        self.peers.held_sends.look(now, is_changed=False)
         return now + TICK_EVERY
 
     def _look_again(self, now: Millis) -> None:

@@ -132,13 +132,13 @@ class PartServer:
     # Sending
 
     def _send(self, line: Line, payload: bytes, now: Millis, answer: Answer) -> None:
-        run, name, is_together, messages, origins = decode_send(payload)
+        run, name, is_together, failed, messages, origins = decode_send(payload)
         target = self.way_in(name)
         if is_together:
-            target.placement.send_together(messages, now, _values_to(answer), is_one_try=True)
+            target.placement.send_together(messages, now, _values_to(answer), is_one_try=True, failed=failed)
         else:
             progress = SendProgress(line, run, len(messages), answer)
-            target.placement.send_each(messages, now, progress, origins, is_one_try=True)
+            target.placement.send_each(messages, now, progress, origins, is_one_try=True, failed=failed)
 
     def _cancel_scheduled(self, line: Line, payload: bytes, now: Millis, answer: Answer) -> None:
         path, numbers = values.decode(payload)

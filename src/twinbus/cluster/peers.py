@@ -17,6 +17,7 @@ from twinbus.clock import Clock, Millis
 from twinbus.cluster import values
 from twinbus.cluster.columns import ColumnWriter, unpack, write_messages
 from twinbus.cluster.error_values import decode_error
+from twinbus.cluster.held_sends import Heard, HeldSends
 from twinbus.cluster.keeping import Keeping
 from twinbus.cluster.line import Line, Topics
 from twinbus.cluster.moved_frames import Holder
@@ -209,10 +210,11 @@ class Peer:
         now: Millis,
         reply: SendReply,
         origins: Sequence[int] | None,
+        failed: int | None = None,
     ) -> None:
         run = next(self._last)
         state = self._runs[run] = _SendRun(len(messages), reply)
-        payload = encode_send(run, name, messages, origins, is_together=False)
+        payload = encode_send(run, name, messages, origins, is_together=False, failed=failed)
         self._ask(Topic.SEND, payload, lambda answer: self._run_ended(run, state, answer), is_bulk=True)
 
     def _run_ended(self, run: int, state: _SendRun | _SettleRun, answer: bytes | MessagingError) -> None:
@@ -223,8 +225,10 @@ class Peer:
         else:
             state.take(decode_progress(answer), now)
 
-    def send_together(self, name: TargetName, messages: Sequence[Message], reply: Reply[list[int]]) -> None:
-        payload = encode_send(0, name, messages, None, is_together=True)
+    def send_together(
+        self, name: TargetName, messages: Sequence[Message], reply: Reply[list[int]], failed: int | None = None
+    ) -> None:
+        payload = encode_send(0, name, messages, None, is_together=True, failed=failed)
         self._ask(Topic.SEND, payload, lambda answer: reply(_value_of(answer)), is_bulk=True)
 
     # Receiving
@@ -395,6 +399,7 @@ class Peers:
         self._own_holds: WeakValueDictionary[int, Hold] = WeakValueDictionary()
         self._last_own = count(1)
         self.when_opened: list[Callable[[Millis], None]] = []
+        self.held_sends = HeldSends()
         self._keepings: WeakValueDictionary[tuple[Topic, int], Keeping] = WeakValueDictionary()
         topics.tells |= {
             Topic.PLACED: lambda line, payload, now: self._of(line).progress(payload),
@@ -423,6 +428,16 @@ class Peers:
         facts = (lock.session_id, lock.fragment_index, lock.locked_at, lock.locked_until, lock.token)
         hold = self._own_holds[number] = Hold(self.node, number, *facts, own=lock)
         return hold
+
+    def heard(self) -> Heard:
+        """Of every node that there is a line to."""
+        lines = {node: peer.line for node, peer in self._peers.items() if peer.is_open}
+        return {node: (line, line.heard_count) for node, line in lines.items() if line is not None}
+
+    def lives(self, node: int, since: Heard) -> bool:
+        """Whether something has come from this node since."""
+        line = self._peers[node].line
+        return line is not None and line.is_open and since.get(node) != (line, line.heard_count)
 
     def own_holders(self) -> dict[SessionLock, Holder]:
         holds = list(self._own_holds.values())

@@ -71,25 +71,33 @@ class SendFrame(NamedTuple):
     run: int
     name: TargetName
     is_together: bool
+    failed: int | None
     messages: list[Message]
     origins: list[int] | None
 
 
 def encode_send(
-    run: int, name: TargetName, messages: Sequence[Message], origins: Sequence[int] | None, *, is_together: bool
+    run: int,
+    name: TargetName,
+    messages: Sequence[Message],
+    origins: Sequence[int] | None,
+    *,
+    is_together: bool,
+    failed: int | None = None,
 ) -> bytes:
+    """`failed`: see `Placement`."""
     writer = ColumnWriter()
-    writer.blob(values.encode((run, name, is_together)))
+    writer.blob(values.encode((run, name, is_together, failed)))
     write_messages(writer, messages, origins)
     return writer.done()
 
 
 def decode_send(payload: bytes) -> SendFrame:
     reader = ColumnReader(payload)
-    run, name, is_together = values.decode(reader.blob())
+    run, name, is_together, failed = values.decode(reader.blob())
     messages, origins = read_messages(reader)
     reader.end()
-    return SendFrame(run, name, is_together, messages, origins)
+    return SendFrame(run, name, is_together, failed, messages, origins)
 
 
 class Progress(NamedTuple):

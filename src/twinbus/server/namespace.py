@@ -169,6 +169,7 @@ class NamespaceServer:
             settings.store_count,
             self._holdings.store_opened,
             are_shared=self._machine is not None,
+            database_count=len(settings.store_dsns),
         )
         for store in self.stores.stores:
             store.process = self.owner.address if self.owner is not None else this_process()

@@ -87,7 +87,8 @@ class ServerSettings:
     store_count: int = STORE_COUNT_DEFAULT
     store_dsns: tuple[str, ...] = field(default=(), repr=False)  # of databases; none: the stores are in the data folder
     node_name: str | None = None  # one of several machines; None: this process alone serves the namespace
-    listen_nodes: str | None = None  # HOST:PORT at which other nodes reach this one
+    listen_nodes: str | None = None  # HOST:PORT at which it listens for other nodes
+    advertise_nodes: str | None = None  # HOST:PORT at which they reach it; None: where it listens
     connections_max: int = CONNECTIONS_MAX_DEFAULT
     shared_limits: SharedLimits = field(default_factory=SharedLimits)
     tls_certificate: Path | None = None  # None with a TLS port: a certificate for development is created
@@ -126,6 +127,10 @@ class ServerSettings:
                 "A node of several machines has a name and an address for the others. Give --node and --listen-nodes, or neither."
             )
         if self.node_name is None:
+            if self.advertise_nodes is not None:
+                raise ArgumentError(
+                    "Only one of several machines has an address for the others (--advertise-nodes). Give --node too."
+                )
             return
         require_node_name(self.node_name)
         if not self.store_dsns:

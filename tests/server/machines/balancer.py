@@ -4,18 +4,23 @@ import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeAlias
+
+Address: TypeAlias = tuple[str, int]
 
 
 class Balancer:
-    """`ports`: those of the nodes that are ready at the moment. Lives on a loop."""
+    """`ready`: the addresses of the nodes that are ready at the moment. Lives on a loop."""
 
-    def __init__(self, ports: Callable[[], list[int]]) -> None:
-        self._ports = ports
+    def __init__(self, ready: Callable[[], list[Address]], host: str = "127.0.0.1") -> None:
+        self._ready = ready
+        self._host = host
         self._turn = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._connections: dict[Address, set[asyncio.StreamWriter]] = {}
 
     async def start(self) -> None:
-        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._listener = await asyncio.start_server(self._accept, self._host, 0)
         self.port: int = self._listener.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -24,16 +29,25 @@ class Balancer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def cut_off(self, address: Address) -> None:
+        """A node that does not answer any more: those who are connected to it are to connect again."""
+        for writer in self._connections.pop(address, set()):
+            writer.transport.abort()
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._turn += 1
-        ports = self._ports()
-        for port in ports[self._turn % len(ports) :] + ports:
-            with suppress(OSError):
-                there, back = await asyncio.open_connection("127.0.0.1", port)
+        ready = self._ready()
+        for address in ready[self._turn % max(1, len(ready)) :] + ready:
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(1):
+                    there, back = await asyncio.open_connection(*address)
+                ends = self._connections.setdefault(address, set())
+                ends |= {writer, back}
                 for one, other in ((reader, back), (there, writer)):
                     task = asyncio.create_task(_pump(one, other))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
+                    task.add_done_callback(lambda _, ends=ends, other=other: ends.discard(other))  # type: ignore[misc]
                 return
         writer.transport.abort()
 

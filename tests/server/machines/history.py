@@ -1,7 +1,7 @@
 """What clients of a namespace saw while machines failed, and whether it may have been so: events in, violations out.
 
 Clients log when they asked for something and what they heard. An answer that never came, or was an error, proves nothing; what was answered
-proves that it happened between question and answer.
+proves that it happened between question and answer. A message is known by its body; one that was stored twice has two sequence numbers.
 """
 
 from collections import defaultdict
@@ -20,6 +20,12 @@ class Hold:
     proven_until: float  # when the last settlement that succeeded was asked for
 
 
+class Receipt(NamedTuple):
+    at: float
+    body: str
+    number: int
+
+
 class Completion(NamedTuple):
     body: str  # ends in a slash and a number, which counts what the sender sent one after the other
     asked: float
@@ -30,23 +36,32 @@ class Completion(NamedTuple):
 class History:
     invoked: set[str] = field(default_factory=set)
     acknowledged: set[str] = field(default_factory=set)
-    received: list[tuple[float, str]] = field(default_factory=list)
-    completed: dict[str, float] = field(default_factory=dict)
-    """When the answer came."""
+    received: list[Receipt] = field(default_factory=list)
+    completed: dict[tuple[str, int], float] = field(default_factory=dict)
+    """By body and number: when the answer came."""
     completed_of: dict[str, list[Completion]] = field(default_factory=lambda: defaultdict(list))
     """By message session."""
     holds: list[Hold] = field(default_factory=list)
-    failed_sends: list[tuple[float, str, str]] = field(default_factory=list)
+    sent_once: set[str] = field(default_factory=set)
+    """Bodies that were sent to where duplicates are detected."""
+    refusals: list[str] = field(default_factory=list)
+    """Sends without a key that a node refused, or that the SDK's own retries did not bring in."""
+
+    @property
+    def missing(self) -> set[str]:
+        """Acknowledged, and not received so far."""
+        return self.acknowledged - {receipt.body for receipt in self.received}
 
     def violations(self) -> list[str]:
         """After everything was drained."""
         found: list[str] = []
-        seen = {body for _, body in self.received}
-        if lost := self.acknowledged - seen:
+        if lost := self.missing:
             found.append(f"{len(lost)} of {len(self.acknowledged)} acknowledged are lost: {sorted(lost)[:5]}")
-        if strange := seen - self.invoked:
+        if strange := {receipt.body for receipt in self.received} - self.invoked:
             found.append(f"delivered and never sent: {sorted(strange)[:5]}")
-        again = [body for at, body in self.received if at > self.completed.get(body, at)]
+        again = [
+            receipt for receipt in self.received if receipt.at > self.completed.get((receipt.body, receipt.number), inf)
+        ]
         if again:
             found.append(f"delivered again after they were completed: {again[:5]}")
         for session, completions in self.completed_of.items():
@@ -54,6 +69,17 @@ class History:
             of_known = [each for each in completions if each.body in self.acknowledged]
             if early := overtaken(of_known):
                 found.append(f"session {session} was completed out of order: {early}")
+        numbers: dict[str, set[int]] = defaultdict(set)
+        for receipt in self.received:
+            numbers[receipt.body].add(receipt.number)
+        if twice := [body for body in self.sent_once if len(numbers[body]) > 1]:
+            found.append(f"stored twice where duplicates are detected: {sorted(twice)[:5]}")
+        if self.refusals:
+            found.append(f"{len(self.refusals)} sends without a key failed: {self.refusals[:5]}")
+        return found + self._held_twice()
+
+    def _held_twice(self) -> list[str]:
+        found: list[str] = []
         by_session: dict[str, list[Hold]] = defaultdict(list)
         for hold in self.holds:
             by_session[hold.session].append(hold)

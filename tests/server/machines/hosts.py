@@ -4,10 +4,14 @@ Needs root and the right to make network namespaces; `why_not` says what is miss
 """
 
 import os
+import re
 import shutil
 import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.server.machines.databases import ReplicatedDatabase
 from tests.server.machines.machines import READY_MAX_S, STORES
@@ -16,6 +20,8 @@ from tests.server.served_on_postgres import Served
 NETWORK = "10.77.{}.{}"
 SWITCH_HOST = 250
 NODES_PORT = 5680
+"""Of the proxy before each node."""
+NODES_OWN_PORT = 5681
 DATABASE_HOSTS = ((251, 252), (253, 254))
 """Of primaries and standbys: addresses of the switch."""
 
@@ -95,33 +101,58 @@ class Hosts:
         _ip("-n", self._name(sender), "route", "del", "blackhole", f"{self.address(to)}/32")
 
 
-class Cluster:
-    """Three nodes at three hosts, and two PostgreSQL servers with a synchronous standby each."""
+class Said(NamedTuple):
+    """By a node when it was ready."""
 
-    def __init__(self, folder: Path, queues: tuple[str, ...]) -> None:
+    connection_string: str
+    amqp_port: int
+    http_port: int
+
+
+class Cluster:
+    """Three nodes at three hosts, each with a proxy before it, and two PostgreSQL servers with a synchronous standby each."""
+
+    def __init__(self, folder: Path) -> None:
         self.hosts = Hosts(3)
         self._folder = folder
-        self._queues = queues
         self.nodes: dict[int, Served] = {}
+        self._proxies: dict[int, subprocess.Popen[str]] = {}
         self.databases: list[ReplicatedDatabase] = []
-        self.connection_strings: dict[int, str] = {}
+        self.said: dict[int, Said] = {}
+        self.invoked: set[str] = set()
+        """All that anybody has ever sent here."""
 
     def start(self) -> None:
         self.hosts.create()
-        for pair in DATABASE_HOSTS:
-            addresses = [self.hosts.address(number) for number in pair]
-            self.databases.append(ReplicatedDatabase(addresses, f"{self.hosts.address(0)}/24"))
+        network = f"{self.hosts.address(0)}/24"
+        with ThreadPoolExecutor() as pool:
+            pairs = [[self.hosts.address(number) for number in pair] for pair in DATABASE_HOSTS]
+            self.databases = list(pool.map(lambda pair: ReplicatedDatabase(pair, network), pairs))
         for number in self.hosts.numbers:
+            self._begin_proxy(number)
             self.begin(number)
         for number in self.hosts.numbers:
             self.await_node(number)
 
+    def _begin_proxy(self, number: int) -> None:
+        ports = str(NODES_PORT), str(NODES_OWN_PORT)
+        command = [sys.executable, "-m", "tests.server.machines.delaying_proxy", self.hosts.address(number), *ports]
+        self._proxies[number] = subprocess.Popen(
+            [*self.hosts.within(number), *command], stdin=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+        )
+
+    def delay(self, number: int, ms: float) -> None:
+        """What others and this node say to each other on the lines that they have opened to it, each way."""
+        there = self._proxies[number].stdin
+        assert there is not None
+        there.write(f"{ms}\n")
+        there.flush()
+
     def begin(self, number: int) -> None:
         host = self.hosts.address(number)
         first, second = (database.dsn for database in self.databases)
-        options = ["--node", f"n{number}", "--listen-nodes", f"{host}:{NODES_PORT}", "--host", host, "--allow-plain"]
-        options += [word for queue in self._queues for word in ("--queue", queue)]
-        options += ["--store", first]
+        options = ["--node", f"n{number}", "--host", host, "--allow-plain", "--store", first]
+        options += ["--listen-nodes", f"0.0.0.0:{NODES_OWN_PORT}", "--advertise-nodes", f"{host}:{NODES_PORT}"]
         self.nodes[number] = Served(
             self._folder / f"n{number}",
             second,
@@ -133,11 +164,18 @@ class Cluster:
         )
 
     def await_node(self, number: int) -> None:
-        self.connection_strings[number] = self.nodes[number].wait_ready()["connection_string"]
+        ready = self.nodes[number].wait_ready()
+        string = ready["connection_string"]
+        port = re.search(r":(\d+)/?(;|$)", string)
+        assert port is not None
+        self.said[number] = Said(string, int(port.group(1)), ready["http_port"])
 
     def stop(self) -> None:
         for node in self.nodes.values():
             node.kill()
+        for proxy in self._proxies.values():
+            proxy.kill()
+            proxy.wait()
         for database in self.databases:
             database.remove()
         self.hosts.remove()

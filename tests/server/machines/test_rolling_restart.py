@@ -114,7 +114,7 @@ async def test_a_rolling_restart_loses_no_lock_and_shows_no_error(
     def port_of(node: Node) -> int:
         return int(re.search(r":(\d+)/?(;|$)", node.connection_string).group(1))  # type: ignore[union-attr]
 
-    balancer = Balancer(lambda: [port_of(nodes[name]) for name in sorted(ready)])
+    balancer = Balancer(lambda: [("127.0.0.1", port_of(nodes[name])) for name in sorted(ready)])
     try:
         for name in NAMES:
             begin(name)

@@ -216,5 +216,5 @@ def test_an_address_of_version_6_is_written_with_brackets() -> None:
 
 @pytest.mark.parametrize("text", ["0.0.0.0:5680", "[::]:5680"])
 def test_all_addresses_are_no_address_that_others_could_connect_to(text: str) -> None:
-    with pytest.raises(ArgumentError, match="Name an address of this machine"):
+    with pytest.raises(ArgumentError, match="--advertise-nodes"):
         NodeAddress.read(text)

@@ -9,8 +9,9 @@ cheaper, and messages sent one after the other still go round one by one.
     passed by: unavailable, far behind, full --> the next one, through all of them
 
 A fragment that is passed by has written nothing, so the run may go on to any other. Where a store fails while it writes the
-run, nobody knows whether it did: one other fragment is tried, so that a message is there twice at most. If the reply of that
-one is lost too, the sender gets the error. Where duplicates are detected every message is pinned, and none goes elsewhere.
+run, nobody knows whether it did: one other fragment is tried, so that a message is there twice at most; where stores are in
+several databases, one of another database, since a database takes all of its stores with it. If the reply of that one is lost too,
+the sender gets the error. Where duplicates are detected every message is pinned, and none goes elsewhere.
 
 A run is in one fragment at a time: the next candidate is tried only when the answer of the last one is an error, and
 then that fragment has dropped what it knew of the run. To try two at once would answer a sender twice.
@@ -126,8 +127,10 @@ class Placement:
         origins: Sequence[int] | None = None,
         *,
         is_one_try: bool = False,
+        failed: int | None = None,
     ) -> None:
-        """`is_one_try`: if a store may have them, no other fragment is tried: whoever asks tries another node."""
+        """`is_one_try`: if a store may have them, no other fragment is tried: whoever asks tries another node; `failed`: the database of
+        a store that may have them already, so stores of others come first."""
         self.settings.last_used_at = now
         places = self.places(messages, now, reply)
         for fragment_index, indexes in places.items():
@@ -142,11 +145,17 @@ class Placement:
                 start += len(run)
                 self._turn_left -= len(run)
                 self._turn_under_way += len(run)
-                order = self._in_turns()
+                order = self._in_turns(failed)
                 self._send_some(messages, run, order, now, reply, origins, self._turn, is_one_try=is_one_try)
 
     def send_together(
-        self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]], *, is_one_try: bool = False
+        self,
+        messages: Sequence[Message],
+        now: Millis,
+        reply: Reply[list[int]],
+        *,
+        is_one_try: bool = False,
+        failed: int | None = None,
     ) -> None:
         """All or none, in one fragment; replies their numbers."""
         self.settings.last_used_at = now
@@ -160,7 +169,7 @@ class Placement:
             return
         if place is None:
             self._next_turn()
-        self._send_all(messages, self._in_turns() if place is None else [place], now, reply, is_one_try)
+        self._send_all(messages, self._in_turns(failed) if place is None else [place], now, reply, is_one_try)
 
     def place_of_batch(self, messages: Sequence[Message]) -> int | None:
         """The fragment that takes messages which are sent together; None: any. Raises what is wrong with them."""
@@ -228,10 +237,14 @@ class Placement:
             settings.has_sessions,
         )
 
-    def _in_turns(self) -> list[int]:
-        """The fragments at this node, the one whose turn it is first."""
+    def _in_turns(self, failed: int | None = None) -> list[int]:
+        """The fragments at this node, the one whose turn it is first; those in a database that failed come last."""
         start = self._turn % len(self._own)
-        return self._own[start:] + self._own[:start]
+        order = self._own[start:] + self._own[:start]
+        return order if failed is None else self.others_first(order, failed)
+
+    def others_first(self, order: Sequence[int], failed: int) -> list[int]:
+        return sorted(order, key=lambda index: self.fragments[index].broker.database == failed)
 
     def _next_turn(self) -> None:
         self._turn += 1
@@ -436,6 +449,9 @@ class _Run:
         if isinstance(error, OutcomeUnknown) and (self._is_one_try or isinstance(self._refusal, OutcomeUnknown)):
             self._refused(error, now)
             return
+        if isinstance(error, OutcomeUnknown) and error.database is not None:
+            left = self._candidates[self._tried_count :]
+            self._candidates, self._tried_count = self._placement.others_first(left, error.database), 0
         self._pass_by(error)
         self.attempt(now)
 

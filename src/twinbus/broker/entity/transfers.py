@@ -60,13 +60,20 @@ class ViaPlacement(Placement):
         origins: Sequence[int] | None = None,
         *,
         is_one_try: bool = False,
+        failed: int | None = None,
     ) -> None:
-        super().send_each(self.prepare(messages), now, reply, origins, is_one_try=is_one_try)
+        super().send_each(self.prepare(messages), now, reply, origins, is_one_try=is_one_try, failed=failed)
 
     def send_together(
-        self, messages: Sequence[Message], now: Millis, reply: Reply[list[int]], *, is_one_try: bool = False
+        self,
+        messages: Sequence[Message],
+        now: Millis,
+        reply: Reply[list[int]],
+        *,
+        is_one_try: bool = False,
+        failed: int | None = None,
     ) -> None:
-        super().send_together(self.prepare(messages), now, reply, is_one_try=is_one_try)
+        super().send_together(self.prepare(messages), now, reply, is_one_try=is_one_try, failed=failed)
 
 
 class HomePlacement(ViaPlacement):

@@ -63,7 +63,15 @@ ListenNodesOption = Annotated[
     typer.Option(
         "--listen-nodes",
         metavar="HOST:PORT",
-        help="Address at which the other nodes reach this one; port 0 chooses one.",
+        help="Address at which to listen for the other nodes; port 0 chooses one.",
+    ),
+]
+AdvertiseNodesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--advertise-nodes",
+        metavar="HOST:PORT",
+        help="Address at which the other nodes reach this one, where it is not that of --listen-nodes.",
     ),
 ]
 StoresOption = Annotated[
@@ -143,6 +151,7 @@ def serve(
     store: StoreOption = None,
     node: NodeOption = None,
     listen_nodes: ListenNodesOption = None,
+    advertise_nodes: AdvertiseNodesOption = None,
     processes: ProcessesOption = 1,
     queue: QueueOption = None,
     entities: EntitiesOption = None,
@@ -214,6 +223,7 @@ def serve(
         store_dsns=read_dsns(store or ()),
         node_name=node,
         listen_nodes=listen_nodes,
+        advertise_nodes=advertise_nodes,
         tls_certificate=tls_cert,
         tls_key=tls_key,
         allow_plain=allow_plain,

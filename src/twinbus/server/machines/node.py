@@ -78,7 +78,9 @@ class MachineNode:
     def __init__(self, settings: ServerSettings, owner: Owner, clock: Clock) -> None:
         assert settings.node_name is not None
         assert settings.listen_nodes is not None
-        self._listens_at = NodeAddress.read(settings.listen_nodes)
+        advertised = settings.advertise_nodes
+        self._listens_at = NodeAddress.read(settings.listen_nodes, is_reached=advertised is None)
+        self._is_reached_at = None if advertised is None else NodeAddress.read(advertised)
         self.settings = settings
         self.name = self.label = settings.node_name
         self.owner = owner
@@ -174,8 +176,16 @@ class MachineNode:
         fronts.mover.epoch_of = self.claims.epoch_of
         pool.moved_in = fronts.mover.arrivals
         address = await self.mesh.listen(self._listens_at)
-        self.register.address = str(address)
-        fields = {"node": self.name, "number": self.number, "listens_for_nodes": str(address)}
+        reached_at = self._is_reached_at or address
+        if not reached_at.port:
+            reached_at = reached_at._replace(port=address.port)
+        self.register.address = str(reached_at)
+        fields = {
+            "node": self.name,
+            "number": self.number,
+            "listens_for_nodes": str(address),
+            "reached_at": str(reached_at),
+        }
         log.info("node_joined", extra={"fields": fields})
         loop = asyncio.get_running_loop()
         self.register.start(

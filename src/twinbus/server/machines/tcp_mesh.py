@@ -37,21 +37,22 @@ STRANGERS = "connections to the port for nodes without a certificate of this nam
 
 
 class NodeAddress(NamedTuple):
-    """Where a node listens for the others."""
+    """Where a node listens for the others, or where they reach it."""
 
     host: str
     port: int
 
     @classmethod
-    def read(cls, text: str) -> "NodeAddress":
-        """Raises ArgumentError."""
+    def read(cls, text: str, *, is_reached: bool = True) -> "NodeAddress":
+        """`is_reached`: others connect to it. Raises ArgumentError."""
         host, colon, port = text.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
             raise ArgumentError(f"'{text}' is not an address for other nodes. Write HOST:PORT, such as 10.0.0.1:5680.")
-        if host in ALL_ADDRESSES:
+        if is_reached and host in ALL_ADDRESSES:
             raise ArgumentError(
-                f"Other nodes cannot connect to {host}. Name an address of this machine that they reach, such as 10.0.0.1:{port}."
+                f"Other nodes cannot connect to {host}. Name an address that they reach, such as 10.0.0.1:{port}, with --listen-nodes "
+                "or with --advertise-nodes."
             )
         return cls(host, int(port))
 

@@ -42,9 +42,10 @@ class StorePool:
         on_opened: Callable[[int], None] = lambda _: None,
         *,
         are_shared: bool = False,
+        database_count: int = 0,
     ) -> None:
         """`on_opened` is called with the number of each store whenever it was opened. `are_shared`: none of them is owned before `own`
-        says so, and one that another machine has taken is no reason to end."""
+        says so, and one that another machine has taken is no reason to end. `database_count`: they are shared out among as many."""
         self._on_opened = on_opened
         self._are_shared = are_shared
         self._was_open = [False] * store_count
@@ -63,6 +64,7 @@ class StorePool:
         ]
         for broker in self.brokers:
             broker.is_foreign = are_shared or broker.index not in own
+            broker.database = broker.index % database_count if database_count > 1 else None
         for store in self._keeper.stores if are_shared else ():
             store.is_own = False
             store.condition = StoreCondition.FOREIGN

@@ -1,0 +1,72 @@
+"""Messages without a key that no node can take at the moment: they wait for one, for HELD_MAX at most.
+
+A node that stood still or was cut off for a moment finds its lines broken, all of them at about the same time. What it was asked
+meanwhile has not failed: there will be lines again. Two things end the wait:
+
+    nobody could be reached                      a line has opened, or a store has another owner
+    they were on a line that broke, so that      another line has brought something since: it lives. A line that was only not known
+    one node may have them already               to be broken would take the second and last try with it
+
+Only the lack of a line is waited for. Where a node says that its store is lost, or full, that is the answer.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol, TypeAlias
+
+from twinbus.broker.telling import tell
+from twinbus.clock import Millis
+from twinbus.cluster.line import Line
+
+HELD_MAX: Millis = 5_000
+HELD_BYTES_MAX = 32 << 20
+CALL_BYTES = 512
+"""Of a send that waits, beside what it carries."""
+
+Heard: TypeAlias = Mapping[int, tuple[Line, int]]
+"""The line to each node at some moment, and how often it had brought something."""
+
+
+class HeldSend(Protocol):
+    """One that waits."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def held_since(self) -> Millis: ...
+
+    def try_again(self, now: Millis, *, is_changed: bool) -> bool:
+        """Whether it is on its way. `is_changed`: there is a line or an owner that was not there."""
+        ...
+
+    def give_up(self, now: Millis) -> None: ...
+
+
+class HeldSends:
+    """Of one node, in the order in which they began to wait."""
+
+    def __init__(self) -> None:
+        self._held: list[HeldSend] = []
+        self._size_bytes = 0
+
+    def hold(self, send: HeldSend) -> bool:
+        """Whether there is room for it."""
+        size_bytes = send.size_bytes + CALL_BYTES
+        if self._size_bytes + size_bytes > HELD_BYTES_MAX:
+            return False
+        self._size_bytes += size_bytes
+        self._held.append(send)
+        return True
+
+    def look(self, now: Millis, *, is_changed: bool) -> None:
+        held, self._held = self._held, []
+        left: list[HeldSend] = []
+        for each in held:
+            if not 0 <= now - each.held_since < HELD_MAX:
+                self._size_bytes -= each.size_bytes + CALL_BYTES
+                tell(each.give_up, now)
+            elif each.try_again(now, is_changed=is_changed):
+                self._size_bytes -= each.size_bytes + CALL_BYTES
+            else:
+                left.append(each)
+        self._held = left + self._held  # some may have come back meanwhile

@@ -1,0 +1,159 @@
+"""Messages without a key go on while a node with a store lives, though lines and databases fail together."""
+
+import pytest
+
+from twinbus.cluster.held_sends import CALL_BYTES, HELD_BYTES_MAX, HELD_MAX, HeldSends
+from twinbus.errors import FragmentUnavailable, MessagingError, OutcomeUnknown
+from twinbus.model.descriptions import QueueDescription
+from twinbus.testing.cluster_simulation import ClusterSimulation
+from twinbus.testing.faulty_store import Fault
+from twinbus.testing.messages import make_message
+from twinbus.testing.simulation import Answer, EachReply, Simulation
+
+PARTITIONED = QueueDescription("q", enable_partitioning=True)
+
+
+@pytest.fixture
+def sim(monkeypatch: pytest.MonkeyPatch) -> ClusterSimulation:
+    """Three nodes with two stores each; requests are made at node 0, whose own stores are lost."""
+    monkeypatch.setattr(Simulation, "node_count", 3)
+    made = Simulation(6)
+    assert isinstance(made, ClusterSimulation)
+    made.queue(PARTITIONED)
+    for store in stores_of(made, 0):
+        made.lose_store(store)
+    return made
+
+
+def stores_of(sim: ClusterSimulation, node: int) -> list[int]:
+    return [store for store, owner in enumerate(sim.owners) if owner == node]
+
+
+class Sent:
+    """A message without a key, by itself or as a batch."""
+
+    def __init__(self, sim: ClusterSimulation, *, is_batch: bool) -> None:
+        self._is_batch = is_batch
+        queue, message = sim.entities.queue("q"), make_message("m")
+        self.each, self.batch = EachReply(), Answer[list[int]]()
+        if is_batch:
+            queue.send_batch([message], sim.now, self.batch)
+        else:
+            queue.send_each([message], sim.now, self.each)
+
+    @property
+    def is_accepted(self) -> bool:
+        return self.batch.has_come and self.batch.error is None if self._is_batch else self.each.good == {0}
+
+    @property
+    def error(self) -> MessagingError | None:
+        return self.batch.error if self._is_batch else self.each.errors.get(0)
+
+
+def cut_from_others(sim: ClusterSimulation) -> None:
+    """Node 0 learns of one line after the other."""
+    for link in [link for link in sim.links if 0 in link.nodes]:
+        link.cut(sim.now)
+
+
+def copies(sim: ClusterSimulation) -> int:
+    for store in stores_of(sim, 0):
+        sim.return_store(store)
+    return sim.receiver(sim.entities.queue("q").main, 100).ids().count("m")
+
+
+@pytest.mark.rule("A4.6")
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_what_was_on_one_of_several_lines_that_break_together_waits_for_a_line(
+    sim: ClusterSimulation, is_batch: bool
+) -> None:
+    sim.has_stepped_lines = True
+    sent = Sent(sim, is_batch=is_batch)
+    cut_from_others(sim)
+    assert not sent.is_accepted
+    assert sent.error is None
+    sim.has_stepped_lines = False
+    sim.connect()
+    sim.run()
+    assert sent.is_accepted
+    assert copies(sim) == 1
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_the_second_try_is_for_a_line_that_has_brought_something_since_the_first_one_broke(
+    sim: ClusterSimulation, is_batch: bool
+) -> None:
+    sim.has_stepped_lines = True
+    sent = Sent(sim, is_batch=is_batch)
+    first = next(link for link in sim.links if 0 in link.nodes and link.one.take_output())
+    second = next(link for link in sim.links if 0 in link.nodes and link is not first)
+    first.cut(sim.now)
+    assert not second.one.take_output()
+    second.other.tell(99, b"it lives")
+    second.step(sim.now, is_back=True)
+    sim.has_stepped_lines = False
+    sim.advance(200, 100)
+    sim.run()
+    assert sent.is_accepted
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_where_no_node_is_reached_the_error_comes_after_a_while(sim: ClusterSimulation, is_batch: bool) -> None:
+    cut_from_others(sim)
+    sent = Sent(sim, is_batch=is_batch)
+    sim.advance(HELD_MAX - 200, 100)
+    assert sent.error is None
+    sim.advance(400, 100)
+    assert isinstance(sent.error, FragmentUnavailable)
+    assert not isinstance(sent.error, OutcomeUnknown)
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_where_all_nodes_say_that_their_stores_are_lost_that_is_the_answer(
+    sim: ClusterSimulation, is_batch: bool
+) -> None:
+    for store in stores_of(sim, 1) + stores_of(sim, 2):
+        sim.lose_store(store)
+    sent = Sent(sim, is_batch=is_batch)
+    sim.run()
+    assert isinstance(sent.error, FragmentUnavailable)
+
+
+@pytest.mark.rule("A4.6")
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_where_a_database_fails_the_second_try_is_for_a_store_of_another_one(
+    sim: ClusterSimulation, is_batch: bool
+) -> None:
+    """Store 3 alone is in the other database."""
+    for node in sim.nodes:
+        for broker in node.brokers:
+            broker.database = int(broker.index == 3)
+    for _ in range(12):
+        for store, port in enumerate(sim.ports):
+            port.next_fault = None if store == 3 else Fault.LOSE_REPLY
+        sent = Sent(sim, is_batch=is_batch)
+        sim.run()
+        assert sent.is_accepted, sent.error
+        for store in [store for store in range(6) if store not in (3, *stores_of(sim, 0))]:
+            sim.return_store(store)
+
+
+class Heavy:
+    size_bytes = HELD_BYTES_MAX - CALL_BYTES
+    held_since = 0
+
+    def try_again(self, now: int, *, is_changed: bool) -> bool:
+        return is_changed
+
+    def give_up(self, now: int) -> None:
+        raise AssertionError("it was not late")
+
+
+def test_what_waits_is_bounded() -> None:
+    sends = HeldSends()
+    assert sends.hold(Heavy())
+    assert not sends.hold(Heavy())
+    sends.look(1, is_changed=False)
+    assert not sends.hold(Heavy())
+    sends.look(2, is_changed=True)
+    assert sends.hold(Heavy())

@@ -1,0 +1,238 @@
+"""Clients of a namespace on several hosts, which log all they ask and hear. They are the stock SDK's.
+
+All but one are connected to a node by its own address, go to the next one when theirs does not serve them, and try nothing twice by
+themselves. One is connected through a balancer with the retries that the SDK has by default, as an application is.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
+
+from tests.server.machines.balancer import Address, Balancer
+from tests.server.machines.history import Completion, History, Hold, Receipt
+from tests.server.machines.hosts import SWITCH_HOST, Cluster
+
+KEYLESS, ORDERED, ONCE = "keyless", "ordered", "once"
+SESSIONS = 3
+SETTLED_S = 120.0
+TRY_S = 8.0
+"""After which a client tries another node."""
+PACE_S = 0.02
+CHECK_EVERY_S = 0.5
+BALANCED = "balanced"
+ERRORS = (ServiceBusError, OSError, TimeoutError, ValueError)
+OF_THE_CONNECTION = (ServiceBusConnectionError, OperationTimeoutError, OSError, TimeoutError, ValueError)
+"""What the SDK makes of a connection that ends, cannot be opened, or is silent. The rest is what a node answered."""
+
+
+class HealthChecks:
+    """Asks all nodes whether they are ready, as a balancer does. One that does not answer twice is given up with its connections."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._silent: Counter[Address] = Counter()
+        self._ready: dict[Address, bool] = {}
+        self.balancer = Balancer(self.ready, cluster.hosts.address(SWITCH_HOST))
+
+    def ready(self) -> list[Address]:
+        return [address for address, is_ready in sorted(self._ready.items()) if is_ready]
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.gather(*map(self._check, self._cluster.hosts.numbers), asyncio.sleep(CHECK_EVERY_S))
+
+    async def _check(self, number: int) -> None:
+        said = self._cluster.said.get(number)
+        if said is None:
+            return
+        host = self._cluster.hosts.address(number)
+        address = host, said.amqp_port
+        try:
+            status = await asyncio.to_thread(_status_of, f"http://{host}:{said.http_port}/ready")
+        except OSError:
+            self._silent[address] += 1
+            if self._silent[address] == 2:
+                self._ready[address] = False
+                self.balancer.cut_off(address)
+        else:
+            self._silent[address] = 0
+            self._ready[address] = status == 200
+
+
+def _status_of(url: str) -> int:
+    try:
+        with urlopen(url, timeout=1) as answer:
+            status: int = answer.status
+            return status
+    except HTTPError as refused:
+        return refused.code
+
+
+class Clients:
+    """What clients do from `started` until the end of that, and then until everything is found. `name`: of their messages."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self._cluster = cluster
+        self._name = name
+        self.history = History(invoked=cluster.invoked)
+        self._stop = asyncio.Event()
+        self._is_over = asyncio.Event()
+        self.sent_at: list[float] = []
+        self.cut_off: Counter[str] = Counter()
+        """Sends without a key whose connection ended, by the error."""
+
+    @asynccontextmanager
+    async def started(self) -> AsyncIterator[None]:
+        checks = HealthChecks(self._cluster)
+        await checks.balancer.start()
+        checking = asyncio.create_task(checks.run())
+        sessions = [f"{self._name}-{number}" for number in range(SESSIONS)]
+        senders = [self._send(KEYLESS, node) for node in (1, 2, 3)]
+        senders += [self._send(ORDERED, place, session) for place, session in enumerate(sessions)]
+        senders += [self._send_once(), self._send_balanced(checks.balancer.port)]
+        receivers = [self._receive(KEYLESS, node) for node in (1, 3)] + [self._receive(ONCE, 2)]
+        for place, session in enumerate(sessions):  # two contend for each
+            receivers += [self._receive_session(session, place + offset) for offset in (0, 1)]
+        sending = [asyncio.create_task(each) for each in senders]
+        receiving = [asyncio.create_task(each) for each in receivers]
+        try:
+            yield
+            self._stop.set()
+            await asyncio.gather(*sending)
+            deadline = time.monotonic() + SETTLED_S
+            while time.monotonic() < deadline and self.history.missing:
+                await asyncio.sleep(0.1)
+        finally:
+            self._stop.set()
+            self._is_over.set()
+            await asyncio.gather(*sending, *receiving, return_exceptions=True)
+            checking.cancel()
+            with suppress(asyncio.CancelledError):
+                await checking
+            await checks.balancer.stop()
+
+    @asynccontextmanager
+    async def _client(self, number: int) -> AsyncIterator[ServiceBusClient]:
+        string = self._cluster.said[number].connection_string
+        async with ServiceBusClient.from_connection_string(string, retry_total=0, socket_timeout=5) as client:
+            yield client
+
+    def _invoked(self, sender: str, number: int) -> str:
+        body = f"{self._name}/{sender}/{number}"
+        self.history.invoked.add(body)
+        return body
+
+    def _acknowledged(self, body: str) -> None:
+        self.history.acknowledged.add(body)
+        self.sent_at.append(time.monotonic())
+
+    async def _send(self, queue: str, first_node: int, session: str | None = None) -> None:
+        """One after the other, each body once: what failed is not tried again."""
+        number, node = 0, first_node
+        while not self._stop.is_set():
+            node = node % 3 + 1
+            try:
+                async with self._client(node) as client, client.get_queue_sender(queue) as sender:
+                    while not self._stop.is_set():
+                        number += 1
+                        body = self._invoked(session or f"{queue}{first_node}", number)
+                        async with asyncio.timeout(TRY_S):
+                            await sender.send_messages(ServiceBusMessage(body, session_id=session, message_id=body))
+                        self._acknowledged(body)
+                        await asyncio.sleep(PACE_S)
+            except ERRORS as error:
+                if queue == KEYLESS and not isinstance(error, OF_THE_CONNECTION):
+                    self.history.refusals.append(f"{time.strftime('%H:%M:%S')} at n{node}: {error!r}")
+                elif queue == KEYLESS:
+                    self.cut_off[f"{error!r}"[:100]] += 1
+                await asyncio.sleep(0.05)
+
+    async def _send_once(self) -> None:
+        """Each body again and again, at one node after the other, until it is acknowledged."""
+        number, node, body = 0, 1, ""
+        while not self._stop.is_set():
+            node = node % 3 + 1
+            try:
+                async with self._client(node) as client, client.get_queue_sender(ONCE) as sender:
+                    while not self._stop.is_set():
+                        if not body:
+                            number += 1
+                            body = self._invoked(ONCE, number)
+                            self.history.sent_once.add(body)
+                        async with asyncio.timeout(TRY_S):
+                            await sender.send_messages(ServiceBusMessage(body, message_id=body))
+                        self._acknowledged(body)
+                        body = ""
+                        await asyncio.sleep(PACE_S)
+            except ERRORS:
+                await asyncio.sleep(0.05)
+
+    async def _send_balanced(self, port: int) -> None:
+        said = self._cluster.said[1]
+        there = f"{self._cluster.hosts.address(1)}:{said.amqp_port}"
+        here = f"{self._cluster.hosts.address(SWITCH_HOST)}:{port}"
+        assert there in said.connection_string
+        string, number = said.connection_string.replace(there, here), 0
+        async with (
+            ServiceBusClient.from_connection_string(string) as client,
+            client.get_queue_sender(KEYLESS) as sender,
+        ):
+            while not self._stop.is_set():
+                number += 1
+                body = self._invoked(BALANCED, number)
+                try:
+                    await sender.send_messages(ServiceBusMessage(body))
+                    self._acknowledged(body)
+                except ERRORS as error:
+                    self.history.refusals.append(f"{time.strftime('%H:%M:%S')} through the balancer: {error!r}")
+                await asyncio.sleep(PACE_S)
+
+    async def _receive(self, queue: str, first_node: int) -> None:
+        node = first_node
+        while not self._is_over.is_set():
+            node = node % 3 + 1
+            try:
+                async with self._client(node) as client, client.get_queue_receiver(queue) as receiver:
+                    while not self._is_over.is_set():
+                        async with asyncio.timeout(TRY_S):
+                            for message in await receiver.receive_messages(20, max_wait_time=1):
+                                await self._complete(receiver, message)
+            except ERRORS:
+                await asyncio.sleep(0.05)
+
+    async def _receive_session(self, session: str, first_node: int) -> None:
+        node = first_node
+        while not self._is_over.is_set():
+            node = node % 3 + 1
+            try:
+                async with (
+                    self._client(node) as client,
+                    client.get_queue_receiver(ORDERED, session_id=session) as receiver,
+                ):
+                    now = time.monotonic()
+                    hold = Hold(session, now, now)
+                    self.history.holds.append(hold)
+                    while not self._is_over.is_set():
+                        async with asyncio.timeout(TRY_S):
+                            for message in await receiver.receive_messages(5, max_wait_time=1):
+                                completion = await self._complete(receiver, message)
+                                hold.proven_until = completion.asked
+                                self.history.completed_of[session].append(completion)
+            except ERRORS:
+                await asyncio.sleep(0.05)
+
+    async def _complete(self, receiver: Any, message: Any) -> Completion:
+        body, number, asked = str(message), message.sequence_number, time.monotonic()
+        self.history.received.append(Receipt(asked, body, number))
+        await receiver.complete_message(message)
+        answered = self.history.completed[body, number] = time.monotonic()
+        return Completion(body, asked, answered)
