@@ -26,7 +26,11 @@ def variables_of(text: str) -> dict[str, str]:
 
 def test_the_variables_of_the_image_and_of_the_compose_file_exist() -> None:
     image = variables_of((DEPLOY / "Containerfile").read_text())
-    compose = re.findall(r"^ +(TWINBUS_[A-Z_]+):", (DEPLOY / "compose.yaml").read_text(), re.MULTILINE)
+    compose = [
+        name
+        for file in ("compose.yaml", "three-nodes/compose.yaml")
+        for name in re.findall(r"\b(TWINBUS_[A-Z_]+): ", (DEPLOY / file).read_text())
+    ]
     unit = re.findall(r"(TWINBUS_[A-Z]+)=", (DEPLOY / "twinbus@.service").read_text())
     assert set(image) | set(compose) | set(unit) <= SERVED_BY
 

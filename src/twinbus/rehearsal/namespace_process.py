@@ -37,6 +37,7 @@ VARIABLES = (
         "PROCESSES",
         "NODE",
         "LISTEN_NODES",
+        "ADVERTISE_NODES",
         "QUEUE",
         "ENTITIES",
     ),

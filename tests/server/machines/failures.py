@@ -26,7 +26,7 @@ COUNT = 2
 
 
 def drawn(seed: int) -> list[str]:
-    return random.Random(-seed).choices(list(ACTIONS), list(ACTIONS.values()), k=COUNT)
+    return random.Random(f"actions {seed}").choices(list(ACTIONS), list(ACTIONS.values()), k=COUNT)
 
 
 async def fail(cluster: Cluster, seed: int) -> None:

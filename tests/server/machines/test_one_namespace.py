@@ -100,14 +100,6 @@ def test_a_name_belongs_to_one_node_and_a_process_without_one_waits(
         second.kill()
 
 
-def test_the_settings_of_a_node_in_deploy_are_those_of_serve(capsys: pytest.CaptureFixture[str]) -> None:
-    file = DEPLOY / "three-nodes/shop.toml"
-    assert run(["config", "show", "--config", str(file), "--json"]) == 0
-    shown = {row["setting"]: row for row in json.loads(capsys.readouterr().out)}
-    assert shown["node"]["value"] == "a"
-    assert shown["listen_nodes"]["value"] == "10.0.0.1:5680"
-
-
 def test_an_operator_sees_the_nodes_and_moves_a_store(nodes: list[Node], capsys: pytest.CaptureFixture[str]) -> None:
     a, b, _ = nodes
     given = ("--connection-string", b.connection_string)
