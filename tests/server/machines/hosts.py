@@ -95,10 +95,16 @@ class Hosts:
 
     def cut(self, sender: int, to: int) -> None:
         """What the first one sends to the second one is lost; the other way is open."""
-        _ip("-n", self._name(sender), "route", "add", "blackhole", f"{self.address(to)}/32")
+        subprocess.run(self.cut_command(sender, to).split(), check=True, timeout=30)
 
     def heal(self, sender: int, to: int) -> None:
-        _ip("-n", self._name(sender), "route", "del", "blackhole", f"{self.address(to)}/32")
+        subprocess.run(self.heal_command(sender, to).split(), check=True, timeout=30)
+
+    def cut_command(self, sender: int, to: int) -> str:
+        return f"ip -n {self._name(sender)} route add blackhole {self.address(to)}/32"
+
+    def heal_command(self, sender: int, to: int) -> str:
+        return f"ip -n {self._name(sender)} route del blackhole {self.address(to)}/32"
 
 
 class Said(NamedTuple):

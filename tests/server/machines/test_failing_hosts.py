@@ -3,7 +3,6 @@ they see. Several schedules come one after the other under the same clients, and
 """
 
 import os
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -11,9 +10,8 @@ import pytest
 from tests.measured import Measured
 from tests.postgres_server import is_installed
 from tests.server.machines.failures import fail
-from tests.server.machines.host_clients import KEYLESS, ONCE, ORDERED, Clients
+from tests.server.machines.host_clients import Clients
 from tests.server.machines.hosts import Cluster, why_not
-from twinbus.cli.app import run
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -24,21 +22,6 @@ NIGHTLY_SEEDS = [*map(int, os.environ.get("TWINBUS_HOST_SEEDS", "1-1000").split(
 """The first and the last."""
 TOGETHER = 5
 """Schedules under the same clients."""
-LOCKS = ("--lock-duration", "5s", "--max-delivery-count", "2000")
-"""What the SDK has read ahead when its connection ends comes again after that time."""
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    made = Cluster(tmp_path_factory.mktemp("hosts"))
-    try:
-        made.start()
-        there = ("--connection-string", made.said[1].connection_string)
-        for queue, kind in ((KEYLESS, ()), (ORDERED, ("--sessions",)), (ONCE, ("--duplicate-detection",))):
-            assert run(["queue", "create", queue, "--partitioned", *kind, *LOCKS, *there]) == 0
-        yield made
-    finally:
-        made.stop()
 
 
 async def lose_nothing(cluster: Cluster, seeds: range, measured: Measured) -> None:
