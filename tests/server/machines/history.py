@@ -18,6 +18,7 @@ class Hold:
     session: str
     since: float  # when the answer came
     proven_until: float  # when the last settlement that succeeded was asked for
+    node: int = 0
 
 
 class Receipt(NamedTuple):
@@ -68,7 +69,9 @@ class History:
             # One whose sender heard an error may have been stored at any later time.
             of_known = [each for each in completions if each.body in self.acknowledged]
             if early := overtaken(of_known):
-                found.append(f"session {session} was completed out of order: {early}")
+                found.append(
+                    f"session {session} was completed out of order: {early}; {self._around(session, early[0])}"
+                )
         numbers: dict[str, set[int]] = defaultdict(set)
         for receipt in self.received:
             numbers[receipt.body].add(receipt.number)
@@ -77,6 +80,20 @@ class History:
         if self.refusals:
             found.append(f"{len(self.refusals)} sends without a key failed: {self.refusals[:5]}")
         return found + self._held_twice()
+
+    def _around(self, session: str, late: Completion) -> list[str]:
+        """What clients saw of a message session in the time before this."""
+        since, sender = late.asked - 15, late.body.rpartition("/")[0]
+        first = int(late.body.rpartition("/")[2]) - 2
+        events = [
+            (receipt.at, f"received {receipt.body} {receipt.number}")
+            for receipt in self.received
+            if receipt.body.startswith(f"{sender}/") and int(receipt.body.rpartition("/")[2]) >= first
+        ]
+        events += [(each.asked, f"complete {each.body}") for each in self.completed_of[session]]
+        events += [(each.answered, f"completed {each.body}") for each in self.completed_of[session]]
+        events += [(hold.since, f"accepted at n{hold.node}") for hold in self.holds if hold.session == session]
+        return [f"{at:.3f} {what}" for at, what in sorted(events) if since < at < late.answered + 1]
 
     def _held_twice(self) -> list[str]:
         found: list[str] = []
