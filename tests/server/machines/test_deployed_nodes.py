@@ -39,6 +39,7 @@ def environment_of(node: dict[str, Any], folder: Path, dsn: str) -> dict[str, st
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_the_nodes_of_the_compose_file_serve_one_namespace_and_end_in_order(tmp_path: Path, postgres_dsn: str) -> None:
     services = yaml.safe_load((DEPLOY / "three-nodes/compose.yaml").read_text())["services"]

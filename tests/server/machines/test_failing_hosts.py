@@ -46,6 +46,7 @@ async def lose_nothing(cluster: Cluster, seeds: range, measured: Measured) -> No
     assert len(history.acknowledged) > 20 * len(seeds)
 
 
+@pytest.mark.nightly
 async def test_two_schedules_of_failures_lose_nothing_and_give_nothing_to_two(
     cluster: Cluster, measured: Measured
 ) -> None:
