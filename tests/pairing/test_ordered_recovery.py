@@ -11,7 +11,15 @@ import pytest
 from tests.pairing.sim_syphon import LOCK, SimSyphon
 from tests.pairing.world import CALL, SimSender, World
 from twinbus.clock import Millis
-from twinbus.pairing.deciding.catching_up import DOUBT_MAX, SESSIONS_MAX, UNREADABLE_MAX, CatchingUp, Order
+from twinbus.pairing.deciding.catching_up import (
+    DOUBT_MAX,
+    SESSIONS_MAX,
+    SURVEY_INTERVAL,
+    SURVEY_INTERVAL_IDLE,
+    UNREADABLE_MAX,
+    CatchingUp,
+    Order,
+)
 from twinbus.pairing.deciding.failover import FailoverDetector
 from twinbus.pairing.deciding.survey import SURVEYED_MAX, UNSEEN, Survey
 from twinbus.pairing.events import Availability, EventKind
@@ -166,6 +174,17 @@ def test_a_session_that_waits_in_several_queues_goes_on_in_the_last_one_after_th
     catching_up.surveyed("orders", found)
     assert catching_up.queue_of(["a"]) == 2
     assert catching_up.stages_at(["a"], 2) == {"A": Stage(2, (0,))}
+
+
+@pytest.mark.rule("B8.7")
+def test_a_process_that_uses_no_sessions_seldom_looks_into_a_deep_backlog() -> None:
+    """It would be hundreds of operations a second for nothing."""
+    catching_up = in_doubt()
+    catching_up.surveyed("orders", survey(NOON + 10, is_complete=False))
+    assert catching_up.next_survey_at() == NOON + 10 + SURVEY_INTERVAL_IDLE
+    catching_up.uses_sessions = True
+    assert catching_up.order(["a"], NOON + 20) is Order.BACKLOG
+    assert catching_up.next_survey_at() == NOON + 10 + SURVEY_INTERVAL
 
 
 @pytest.mark.rule("B8.7")

@@ -76,7 +76,7 @@ def check(report: RehearsalReport) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.rule("B4", "B5", "B8")
-@pytest.mark.parametrize("seed", [7])
+@pytest.mark.parametrize("seed", [36])
 def test_after_any_schedule_of_faults_nothing_is_lost_doubled_overtaken_or_refused(seed: int) -> None:
     check(rehearse_with(settings(seed), ProcessDrain(), chaos(Random(seed), 12.0)))
 

@@ -31,6 +31,8 @@ SESSIONS_MAX = 100_000
 
 SURVEY_INTERVAL: Millis = 1_000
 SURVEY_INTERVAL_HELD: Millis = 200
+SURVEY_INTERVAL_IDLE: Millis = 30_000
+"""While nobody has used a session: a backlog that is too deep to be looked through costs many operations each time."""
 
 DOUBT_MAX: Millis = 3_000
 """How long sessions are held for the first look of a process. Then they go to the backlog, blindly."""
@@ -305,6 +307,8 @@ class CatchingUp:
             return NEVER
         if self._looked_at is None:
             return self.since or 0
+        if not self.uses_sessions:
+            return self._looked_at + SURVEY_INTERVAL_IDLE
         return self._looked_at + (SURVEY_INTERVAL_HELD if self.is_holding else SURVEY_INTERVAL)
 
     def queues(self) -> set[int] | None:
