@@ -207,6 +207,24 @@ def test_a_session_whose_lock_ended_can_be_taken_before_the_next_tick(sim: Simul
     assert sim.settle(queue.main, new.take()).good == {0}
 
 
+@pytest.mark.rule("A9.2")
+def test_what_comes_back_from_a_lock_that_ended_is_first_for_whoever_waited_for_a_session(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    send(sim, queue, "x", "a", "b", "c")
+    session_receiver(sim, queue, "x", credit=1)
+    heirs: list[SimReceiver] = []
+
+    def attach(lock: SessionLock | MessagingError) -> None:
+        assert not isinstance(lock, MessagingError)
+        heirs.append(SimReceiver(100, session=lock))
+        queue.main.attach(heirs[0], sim.now)
+
+    queue.main.accept_session(SessionRequest(None), sim.now + 2 * LOCK, sim.now, attach)
+    sim.advance(LOCK + 1_000, 500)
+    assert heirs[0].ids() == ["a", "b", "c"]
+
+
 def test_closing_after_the_lock_ended_is_no_orderly_close(sim: Simulation, queue: QueueEntity) -> None:
     send(sim, queue, "x", "a")
     receiver = session_receiver(sim, queue, "x")

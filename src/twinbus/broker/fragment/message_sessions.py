@@ -190,9 +190,10 @@ class MessageSessions:
     def lose(self, lock: SessionLock, now: Millis) -> None:
         """The lock ended before it was given back."""
         messages = self._give_up(lock)
-        self._close(lock.session_id, [], now)
         if messages:
+            # Before the session is free: whoever waits for one has it at once, and would get later messages before these.
             fail_deliveries(self._fragment, messages, now)
+        self._close(lock.session_id, [], now)
 
     # Hand-over
 
