@@ -51,6 +51,15 @@ def test_a_message_session_keeps_to_one_lane() -> None:
     assert {lane for each in lanes.values() for lane in each} == {0, 1}
 
 
+def test_messages_with_a_partition_key_hold_up_none_without() -> None:
+    partitioned = [planned for planned in plan() if planned.entity.kind is EntityKind.PARTITIONED]
+    keyed, free = (
+        {each.lane for each in partitioned if (each.partition_key is None) is is_free} for is_free in (False, True)
+    )
+    assert keyed == {2, 3}
+    assert free == {0, 1}
+
+
 def test_no_two_bodies_are_the_same_and_all_have_their_size() -> None:
     first, second = plan()[:2]
     assert len(first.body("paired-1")) == first.size

@@ -23,7 +23,8 @@ SIZES, SIZE_WEIGHTS = (200, 1_000, 8_000, 70_000), (60, 30, 9, 1)
 
 @dataclass(frozen=True, slots=True)
 class PlannedMessage:
-    """`lane`: messages of one lane are sent one after the other. A message session keeps to one lane."""
+    """`lane`: messages of one lane are sent one after the other. A message session keeps to one lane, and messages with a partition key
+    have lanes of their own: one that waits for its fragment holds up none that any fragment could take."""
 
     number: int
     due_s: float
@@ -64,6 +65,6 @@ def _plan_message(
         index = random.randrange(len(SESSIONS))
         session_id, lane = SESSIONS[index], index % lane_count
     elif entity.kind is EntityKind.PARTITIONED and random.random() < 0.5:
-        partition_key = random.choice(PARTITION_KEYS)
+        partition_key, lane = random.choice(PARTITION_KEYS), lane + lane_count
     size = random.choices(SIZES, SIZE_WEIGHTS)[0]
     return PlannedMessage(number, due_s, entity, lane, size, session_id, partition_key)

