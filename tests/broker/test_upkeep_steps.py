@@ -64,6 +64,38 @@ def test_fragments_of_a_store_take_turns() -> None:
     assert asked[:4] == [*keys, *keys]
 
 
+def test_a_store_that_falls_behind_is_left_alone_until_it_does_not() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    schedule(sim, queue, *[str(number) for number in range(DUE_COUNT_MAX + 1)])
+    sim.clock.advance(10_000)
+    (port,) = sim.ports
+    port.is_pressed = True
+    once(sim)
+    sim.clock.advance(10_000)
+    once(sim)
+    assert queue.main.counts().active == 0
+    port.is_pressed = False
+    sim.clock.advance(upkeep.PRESSED_AFTER)
+    once(sim)
+    assert queue.main.counts().active == DUE_COUNT_MAX + 1
+
+
+def test_a_store_that_is_lost_while_it_is_left_alone_is_kept_up_with_when_it_is_back() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    schedule(sim, queue, "a", "b")
+    sim.clock.advance(10_000)
+    (port,) = sim.ports
+    port.is_pressed = True
+    once(sim)
+    sim.lose_store(0)
+    port.is_pressed = False
+    sim.return_store(0)
+    sim.advance(1_000)
+    assert queue.main.counts().active == 2
+
+
 def timeline(sim: Simulation, queue: QueueEntity) -> list[tuple[object, ...]]:
     """What can be seen of all messages, but for their numbers."""
     rows = sim.ask(queue.main, PeekRange(0, 1 << 47, 5_000)).value.rows

@@ -6,6 +6,7 @@ from twinbus.clock import NEVER
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import (
     Activated,
+    ActivatedTogether,
     Altered,
     AlteredTogether,
     Change,
@@ -53,7 +54,9 @@ class RandomChanges:
             return Activated(
                 fragment, self._number(fragment), self._take(fragment), random.choice(TIMES[:-1]), random.choice(TIMES)
             )
-        if kind < 0.91:
+        if kind < 0.88:
+            return self._activated_together(fragment)
+        if kind < 0.93:
             state = random.choice((None, b"", b"state"))
             return SessionStateSet(fragment, random.choice(("a", "A", "b\x00", "c", "C")), state, random.choice(TIMES))
         if kind < 0.96:
@@ -62,6 +65,13 @@ class RandomChanges:
             return DuplicatesForgotten(fragment, random.choice(TIMES[:-1]))
         del self._next[fragment]
         return FragmentDeleted(fragment)
+
+    def _activated_together(self, fragment: FragmentKey) -> Change:
+        random, first = self._random, self._next[fragment]
+        numbers = list({self._number(fragment): None for _ in range(random.randrange(6))})
+        expiries = [random.choice(TIMES) for _ in numbers]
+        self._next[fragment] += len(numbers)
+        return ActivatedTogether(fragment, numbers, first, random.choice(TIMES[:-1]), expiries)
 
     def _create(self, fragment: FragmentKey) -> Change:
         self._next.setdefault(fragment, ((fragment >> 2 & 63) << 48) + 1)

@@ -15,10 +15,19 @@ from tests.store.held_tasks import HeldTasks
 from twinbus.clock import NEVER
 from twinbus.errors import StoreDamaged, StoreInUse, StoreUnavailable
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import Activated, Altered, Enqueued, FragmentCreated, FragmentDeleted, Removed, fragment_key
+from twinbus.store.changes import (
+    Activated,
+    ActivatedTogether,
+    Altered,
+    Enqueued,
+    FragmentCreated,
+    FragmentDeleted,
+    Removed,
+    fragment_key,
+)
 from twinbus.store.folder.journal import segment_numbers, segment_path
 from twinbus.store.folder.store import FolderStore
-from twinbus.store.folder.tables import FILE_NAME, SQL, connect, prepare
+from twinbus.store.folder.tables import FILE_NAME, SQL, Snapshot, connect, prepare
 from twinbus.store.journal_record import encode_changes
 from twinbus.store.layers.overlay import FragmentOverlay
 from twinbus.store.row_ids import COUNTER_MASK
@@ -275,6 +284,64 @@ def test_a_checkpoint_keeps_a_row_whose_content_a_later_segment_refers_to(folder
     reopened = FolderStore(crashed(folder))
     assert {found.sequence_number: found.content for found in everything(reopened)} == expected
     reopened.close()
+    store.close()
+
+
+def test_what_is_due_is_looked_for_behind_what_is_gone_also_after_a_checkpoint(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = HeldTasks()
+    store = FolderStore(folder, StoreLimits(segment_entries_max=100), tasks)
+    count = 400
+    holding(store, *[row(number, b"x", state=SCHEDULED, due_at=5) for number in range(1, count + 1)])
+    store.checkpoint()
+    passed_count = 0
+    times = Snapshot._times
+
+    def noticed(self: Snapshot, name: str, at: int, number: int, count_max: int) -> list[tuple[int, int]]:
+        nonlocal passed_count
+        found = times(self, name, at, number, count_max)
+        passed_count += sum([number < first for _, number in found])
+        return found
+
+    monkeypatch.setattr(Snapshot, "_times", noticed)
+    for first in range(1, count, 4):
+        found, _ = store.due(HERE, 6, 4)
+        assert found == list(range(first, first + 4))
+        store.commit([ActivatedTogether(HERE, found, count + first, 7, [NEVER] * 4)])
+        store.catch_up()
+        tasks.run()
+    assert segment_numbers(folder)[0] > 3, "several checkpoints"
+    assert passed_count <= count, "each once"
+    store.close()
+
+
+def test_what_a_checkpoint_brings_is_found_before_what_is_gone(folder: Path) -> None:
+    store = FolderStore(folder)
+    holding(store, *[row(number, b"x", state=SCHEDULED, due_at=5, expires_at=50) for number in range(1, 9)])
+    store.checkpoint()
+    store.commit([Removed(HERE, [1, 2]), ActivatedTogether(HERE, [3, 4], 9, 6, [8, 8])])
+    store.checkpoint()
+    store.commit([Removed(HERE, [5, 9])])
+    assert store.due(HERE, 5, 2) == ([6, 7], 5)
+    assert store.expired(HERE, 9, 2) == ([10], NEVER)
+    earlier = [row(11, b"x", state=SCHEDULED, due_at=4), row(12, b"x", expires_at=7)]
+    store.commit([Enqueued(HERE, earlier), Altered(HERE, 8, SCHEDULED, 0, 3, 50)])
+    for _ in range(2):
+        assert store.due(HERE, 5, 5) == ([8, 11, 6, 7], NEVER)
+        assert store.expired(HERE, 9, 2) == ([12, 10], NEVER)
+        store.checkpoint()
+    store.close()
+
+
+def test_what_was_asked_about_and_is_gone_since_does_not_become_active(folder: Path) -> None:
+    store = FolderStore(folder)
+    holding(store, *[row(number, b"x", state=SCHEDULED, due_at=5) for number in range(1, 5)])
+    store.checkpoint()
+    assert [facts.sequence_number for facts in store.facts(HERE, [1, 2, 3, 4])] == [1, 2, 3, 4]
+    store.commit([Removed(HERE, [1]), ActivatedTogether(HERE, [1, 2], 5, 6, [NEVER, NEVER])])
+    store.commit([ActivatedTogether(HERE, [2, 3], 7, 6, [NEVER, NEVER])])
+    assert numbers(everything(store)) == [4, 6, 8]
     store.close()
 
 

@@ -13,6 +13,7 @@ from twinbus.errors import StoreDamaged, StoreUnavailable
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import (
     Activated,
+    ActivatedTogether,
     Altered,
     AlteredTogether,
     Change,
@@ -56,6 +57,7 @@ EVERY_KIND: list[Change] = [
     Altered(HERE, 1, DEFERRED, 2, NOON, NEVER, b""),
     Altered(HERE, 1, DEFERRED, 2, NOON, NEVER, b"new"),
     Activated(HERE, 1, 2, NOON, NEVER),
+    ActivatedTogether(HERE, [1, 5], 6, NOON, [NEVER, NOON]),
     SessionStateSet(HERE, "s", None, NOON),
     SessionStateSet(HERE, "s", b"", NOON),
     SessionStateSet(HERE, "é", b"state", NOON),
@@ -113,6 +115,9 @@ def test_a_decoded_record_is_the_change_with_its_contents_left_in_the_segment(ch
             assert facts == change
         case RowsAltered(fragment, numbers, state, due_at):
             assert AlteredTogether(fragment, numbers, MessageState(state), due_at) == change
+        case ActivatedTogether():
+            assert list(first.each()) == ([change] if isinstance(change, Activated) else list(first.each()))
+            assert isinstance(change, Activated) or first == change
         case _:
             assert first == change
 

@@ -158,6 +158,9 @@ class MessageBroker:
             ticks.append((self._last_ticket, now))
         return ticks[0][1]
 
+    def now(self) -> Millis:
+        return self._clock.now()
+
     def store_lost(self, error: StoreUnavailable) -> None:
         self._lose(str(error))
 
@@ -340,6 +343,10 @@ class MessageBroker:
             return True
         self._has_refused = True
         return False
+
+    @property
+    def is_pressed(self) -> bool:
+        return self._port.is_pressed
 
     @property
     def refusal(self) -> FragmentUnavailable | ServerBusy | None:

@@ -23,6 +23,11 @@ class StorePort(Protocol):
         """Of commits that have no answer yet, about."""
         ...
 
+    @property
+    def is_pressed(self) -> bool:
+        """The store falls behind: what nobody waits for should wait (`MessagingStore.is_pressed`)."""
+        ...
+
     def commit(
         self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /, *, is_awaited: bool = True
     ) -> None:
@@ -38,6 +43,7 @@ class _Elsewhere:
     """Of a store that another node serves: nobody asks, for its message broker is never available here."""
 
     waiting_bytes = 0
+    is_pressed = False
 
     def commit(
         self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /, *, is_awaited: bool = True

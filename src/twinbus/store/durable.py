@@ -17,15 +17,17 @@ from twinbus.clock import Millis
 from twinbus.errors import ChangeRefused, StoreDamaged, StoreUnavailable
 from twinbus.model.wire_names import MessageState
 from twinbus.store.change_rules import LastNumbers, check_changes
-from twinbus.store.changes import Activated, Change, FragmentKey, StoredMessage
+from twinbus.store.changes import Change, FragmentKey, StoredMessage
 from twinbus.store.damage import CheckedPage, Damage, RowsDamaged
 from twinbus.store.journal_record import decode_changes, encode_changes
 from twinbus.store.layers.checkpoint_thread import CheckpointThread, StartTask, start_thread
-from twinbus.store.layers.fragment_view import FragmentView, HiddenFront, RowsBelow, sum_fragments
-from twinbus.store.layers.located_changes import LocatedChange, RowAltered, RowsAltered
-from twinbus.store.layers.overlay import Layer
+from twinbus.store.layers.fragment_view import FragmentView, row_facts, sum_fragments
+from twinbus.store.layers.hidden_fronts import HiddenFront, HiddenFronts, TimesOf
+from twinbus.store.layers.located_changes import LocatedChange
+from twinbus.store.layers.overlay import FragmentOverlay, Layer
 from twinbus.store.layers.pace import CommitTraffic
 from twinbus.store.layers.recovery import recover_layers
+from twinbus.store.layers.rows_below import KnownRows, RowsBelow, rows_needed, rows_seen
 from twinbus.store.layers.session_lists import SessionLists
 from twinbus.store.medium import Body, Medium, Tables
 from twinbus.store.messaging_store import FragmentSummary, RowFacts, SessionSummary
@@ -65,7 +67,8 @@ class DurableStore:
         self._last_numbers: LastNumbers = {}
         self._late: _Late | None = None
         self._is_overfull = False  # the next commit has to wait for the checkpoint
-        self._fronts: dict[tuple[str, FragmentKey], HiddenFront] = {}
+        self._fronts = HiddenFronts()
+        self._seen: KnownRows = {}
         self._session_lists = SessionLists()
         self._opened_tables: Tables | None = None
         self._checkpoints: CheckpointThread | None = None
@@ -171,7 +174,9 @@ class DurableStore:
 
     def facts(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[RowFacts]:
         with self._view(fragment) as view:
-            return view.facts(sequence_numbers)
+            found = view.find_all(sequence_numbers)
+        self._seen = rows_seen(fragment, found)
+        return [row_facts(number, row) for number, _, row in found]
 
     def facts_after(
         self,
@@ -186,11 +191,11 @@ class DurableStore:
 
     def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
         with self._view(fragment) as view:
-            return view.due(now, count_max, self._front("due", fragment, view))
+            return view.due(now, count_max, self._front(FragmentOverlay.due, fragment, view))
 
     def expired(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
         with self._view(fragment) as view:
-            return view.expired(now, count_max, self._front("expired", fragment, view))
+            return view.expired(now, count_max, self._front(FragmentOverlay.mortal, fragment, view))
 
     def sessions(self, fragment: FragmentKey) -> list[SessionSummary]:
         with self._view(fragment) as view:
@@ -282,8 +287,9 @@ class DurableStore:
     def _apply(self, changes: Sequence[LocatedChange]) -> None:
         """Apply changes to the top layer. Raises only if the tables cannot be read."""
         *below, top = self._layers
-        with RowsBelow(self._tables(), below) as rows_below:
-            rows_below.prepare(_rows_needed(changes, top))
+        seen, self._seen = self._seen, {}
+        with RowsBelow(self._tables(), below, seen) as rows_below:
+            rows_below.prepare(rows_needed(changes, top))
             for change in changes:
                 top.apply(change, self._last_numbers.get(change.fragment), rows_below.find)
 
@@ -293,8 +299,7 @@ class DurableStore:
         if None in last_numbers.values():
             for fragment in [fragment for fragment, last in last_numbers.items() if last is None]:
                 del self._last_numbers[fragment]
-                for kind in ("due", "expired"):
-                    self._fronts.pop((kind, fragment), None)
+                self._fronts.forget(fragment)
 
     def _make_room(self) -> None:
         """After a commit, so that none waits for it: seal the top segment once it is full, if the sealed one below it has
@@ -353,6 +358,7 @@ class DurableStore:
         """Drop the layers whose checkpoint is done. Raises the error if it failed."""
         done = {layer.segment.number for layer in self._checkpoint_thread().take_result()}
         if done:
+            self._fronts.written(max(done), self._layers)
             # If the next lines are not reached, recovery deletes the segments: the tables hold their numbers.
             dropped = [layer for layer in self._layers if layer.segment.number in done]
             self._layers = [layer for layer in self._layers if layer.segment.number not in done]
@@ -364,11 +370,8 @@ class DurableStore:
     def _layers_above(self, position: int) -> list[Layer]:
         return [layer for layer in self._layers if layer.segment.number > position]
 
-    def _front(self, kind: str, fragment: FragmentKey, view: FragmentView) -> HiddenFront:
-        front = self._fronts.get((kind, fragment))
-        if front is None or front.position != view.position:
-            front = self._fronts[kind, fragment] = HiddenFront(view.position)
-        return front
+    def _front(self, times_of: TimesOf, fragment: FragmentKey, view: FragmentView) -> HiddenFront:
+        return self._fronts.get(times_of, fragment, view.position, self._layers)
 
     @contextmanager
     def _view(self, fragment: FragmentKey) -> Iterator[FragmentView]:
@@ -428,21 +431,3 @@ class DurableStore:
         if self._opened_tables is not None:
             self._opened_tables.close()
         self._medium.release()
-
-
-def _rows_needed(changes: Sequence[LocatedChange], top: Layer) -> dict[FragmentKey, list[int]]:
-    """Rows below the top layer that changes depend on, where there are several of a fragment."""
-    needed: dict[FragmentKey, list[int]] = {}
-    for change in changes:
-        if isinstance(change, Activated | RowAltered | RowsAltered):
-            overlay = top.fragments.get(change.fragment)
-            known = {} if overlay is None else overlay.rows
-            missing = [number for number in _altered_numbers(change) if number not in known]
-            needed.setdefault(change.fragment, []).extend(missing)
-    return {fragment: numbers for fragment, numbers in needed.items() if len(numbers) > 1}
-
-
-def _altered_numbers(change: Activated | RowAltered | RowsAltered) -> Sequence[int]:
-    if isinstance(change, RowsAltered):
-        return change.numbers
-    return [change.scheduled_number if isinstance(change, Activated) else change.number]

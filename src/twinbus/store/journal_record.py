@@ -143,7 +143,7 @@ def decode_changes(body: bytes | memoryview, place: int) -> Iterator[LocatedChan
             state, due, *numbers = integers
             yield RowsAltered(fragment, numbers, state, due)
         elif kind == Kind.ACTIVATED_TOGETHER:
-            yield from _rows_activated(fragment, integers)
+            yield _rows_activated(fragment, integers)
         else:
             yield _change(Kind(kind), fragment, integers, text, bytes(body[position : position + tail_size]))
         position += tail_size
@@ -246,10 +246,10 @@ def _rows_added(fragment: FragmentKey, integers: list[int], sessions: list[str |
     return RowsAdded(fragment, numbers, rows)
 
 
-def _rows_activated(fragment: FragmentKey, integers: list[int]) -> Iterator[Activated]:
+def _rows_activated(fragment: FragmentKey, integers: list[int]) -> ActivatedTogether:
     first_number, enqueued_at, *columns = integers
     count = len(columns) // 2
-    return ActivatedTogether(fragment, columns[:count], first_number, enqueued_at, columns[count:]).each()
+    return ActivatedTogether(fragment, columns[:count], first_number, enqueued_at, columns[count:])
 
 
 def _row_altered(fragment: FragmentKey, integers: list[int], place: int) -> RowAltered:
@@ -305,7 +305,8 @@ def _change(kind: Kind, fragment: FragmentKey, integers: list[int], text: bytes,
         case Kind.FRAGMENT_DELETED:
             return FragmentDeleted(fragment)
         case Kind.ACTIVATED:
-            return Activated(fragment, *integers)
+            scheduled_number, number, enqueued_at, expires_at = integers
+            return ActivatedTogether(fragment, [scheduled_number], number, enqueued_at, [expires_at])
         case Kind.SESSION_STATE_SET:
             updated_at, size = integers
             return SessionStateSet(fragment, json.loads(text), None if size == STATE_FORGOTTEN else tail, updated_at)

@@ -39,6 +39,10 @@ class _SwitchedPort:
     def waiting_bytes(self) -> int:
         return self.port.waiting_bytes
 
+    @property
+    def is_pressed(self) -> bool:
+        return self.port.is_pressed
+
     def commit(
         self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /, *, is_awaited: bool = True
     ) -> None:

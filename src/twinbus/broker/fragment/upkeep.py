@@ -14,7 +14,7 @@ since are in flight, and those that were locked since are in the lock table. Bot
 that a receiver has just got would expire under its lock, or one that has just been cancelled would become active.
 
 A million messages may be due at once. They are taken in pieces, each asked for when the last one is decided, and one for all
-fragments of a store at a time (`OneByOne`).
+fragments of a store at a time (`OneByOne`). Nobody waits for them as a sender waits: while the store falls behind there is none.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,6 +38,8 @@ DUE_UNREAD_MAX = 2_048
 SWEEP_COUNT_MAX = 256
 # What is expired but locked is looked at again after this.
 RETRY_AFTER: Millis = 1_000
+# How long a store that falls behind is left alone.
+PRESSED_AFTER: Millis = 20
 
 T = TypeVar("T")
 
@@ -109,10 +111,12 @@ def _ask(fragment: Fragment, read: Read[T], found: Callable[[T, Millis], None]) 
     broker, agenda = fragment.broker, fragment.agenda
 
     def begin() -> None:
-        if fragment.agenda is agenda:
-            broker.query(read, answered)
-        else:
+        if fragment.agenda is not agenda:
             broker.upkeep.done()
+        elif broker.is_pressed:
+            broker.wakeups.at(broker.now() + PRESSED_AFTER, lambda _: begin())
+        else:
+            broker.query(read, answered)
 
     def answered(answer: T | FragmentUnavailable, now: Millis) -> None:
         try:

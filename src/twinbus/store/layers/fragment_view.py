@@ -11,11 +11,8 @@ only the few lifted rows (altered in a layer, added below it) have to be merged 
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import accumulate, chain, groupby, islice
 from operator import itemgetter
-from types import TracebackType
 from typing import NamedTuple
 
 from twinbus.clock import NEVER, Millis
@@ -23,6 +20,7 @@ from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import FragmentKey, StoredMessage
 from twinbus.store.checksums import NO_SUM
+from twinbus.store.layers.hidden_fronts import HiddenFront
 from twinbus.store.layers.located_changes import (
     PLACE,
     SESSION_ID,
@@ -32,7 +30,7 @@ from twinbus.store.layers.located_changes import (
     stored_message,
 )
 from twinbus.store.layers.overlay import FragmentOverlay, Layer
-from twinbus.store.medium import Segment, Snapshot, Tables
+from twinbus.store.medium import Segment, Snapshot
 from twinbus.store.messaging_store import FragmentSummary, RowFacts, SessionSummary
 
 TABLES = -1
@@ -47,26 +45,13 @@ class Found(NamedTuple):
     row: Row
 
 
-@dataclass(slots=True)
-class HiddenFront:
-    """Up to which time all rows of the tables are hidden.
-
-    Hidden rows stay hidden until the next checkpoint. Without this, removing many expired rows would pass over all that
-    are already gone with every call.
-    """
-
-    position: int
-    at: Millis = -1
-    number: int = 0
-
-
 def _is_of(row: Row, key: str | None) -> bool:
     """Whether it is of the message session with this key; without one, all are wanted."""
     session_id = row[SESSION_ID]
     return key is None or (session_id is not None and session_key(session_id) == key)
 
 
-def _facts(number: int, row: Row) -> RowFacts:
+def row_facts(number: int, row: Row) -> RowFacts:
     state, due_at, expires_at, delivery_count, _, _, size, session_id, _ = row
     return RowFacts(number, state, due_at, expires_at, delivery_count, session_id, size)
 
@@ -140,14 +125,11 @@ class FragmentView:
             chosen = chosen[: max(1, sum([size <= bytes_max for size in sizes]))]
         return self._load(chosen)
 
-    def facts(self, numbers: Sequence[int]) -> list[RowFacts]:
-        return [_facts(number, row) for number, _, row in self.find_all(numbers)]
-
     def facts_after(
         self, after: int, count_max: int, states: Collection[MessageState], last: int | None
     ) -> list[RowFacts]:
         found = islice(self._after(after, last, count_max, states, None), count_max)
-        return [_facts(number, row) for number, _, row in found]
+        return [row_facts(number, row) for number, _, row in found]
 
     def due(self, now: Millis, count_max: int, front: HiddenFront) -> tuple[list[int], Millis]:
         in_tables = self._table_times(self._snapshot.scheduled_after, count_max, front)
@@ -361,54 +343,6 @@ def _read_places(wanted: Sequence[tuple[Segment, int, int]]) -> Iterator[bytes]:
     """The content at each (segment, place, size), in this order."""
     for segment, places in groupby(wanted, key=itemgetter(0)):
         yield from segment.contents([(place, size) for _, place, size in places])
-
-
-class RowsBelow:
-    """Rows below the top layer, for changes that depend on what a row was.
-
-    Most commits only add and remove rows, so the snapshot of the tables is taken with the first `find`.
-    """
-
-    def __init__(self, tables: Tables, layers: Sequence[Layer]) -> None:
-        self._tables = tables
-        self._layers = layers
-        self._snapshot: Snapshot | None = None
-        self._views: dict[FragmentKey, FragmentView] = {}
-        self._known: dict[tuple[FragmentKey, int], Row | None] = {}
-        self._exit = ExitStack()
-
-    def prepare(self, wanted: Mapping[FragmentKey, Sequence[int]]) -> None:
-        """These will be asked for: read them together."""
-        for fragment, numbers in wanted.items():
-            self._known.update({(fragment, number): None for number in numbers})
-            for found in self._view(fragment).find_all(numbers):
-                self._known[fragment, found.number] = found.row
-
-    def find(self, fragment: FragmentKey, number: int) -> Row | None:
-        if (fragment, number) in self._known:
-            return self._known[fragment, number]
-        found = self._view(fragment).find(number)
-        return None if found is None else found.row
-
-    def _view(self, fragment: FragmentKey) -> FragmentView:
-        if fragment not in self._views:
-            self._views[fragment] = self._made_view(fragment)
-        return self._views[fragment]
-
-    def _made_view(self, fragment: FragmentKey) -> FragmentView:
-        if self._snapshot is None:
-            self._snapshot = self._exit.enter_context(self._tables.snapshot())
-        position = self._snapshot.position
-        layers = [layer for layer in self._layers if layer.segment.number > position]
-        return FragmentView(self._snapshot.of(fragment), layers, fragment)
-
-    def __enter__(self) -> "RowsBelow":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._exit.close()
 
 
 def sum_fragments(

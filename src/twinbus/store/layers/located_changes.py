@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 from twinbus.clock import Millis
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import (
-    Activated,
+    ActivatedTogether,
     DuplicatesForgotten,
     DuplicatesSeen,
     FragmentCreated,
@@ -70,7 +70,7 @@ LocatedChange: TypeAlias = (
     | Removed
     | RowAltered
     | RowsAltered
-    | Activated
+    | ActivatedTogether
     | SessionStateSet
     | DuplicatesSeen
     | DuplicatesForgotten

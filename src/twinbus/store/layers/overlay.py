@@ -15,7 +15,7 @@ from twinbus.clock import NEVER, Millis
 from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import (
-    Activated,
+    ActivatedTogether,
     DuplicatesForgotten,
     DuplicatesSeen,
     FragmentCreated,
@@ -138,21 +138,27 @@ class FragmentOverlay:
             if not is_behind:
                 self.lifted.sort()
 
-    def activate(self, change: Activated, find_below: FindBelow) -> None:
+    def activate(self, change: ActivatedTogether, find_below: FindBelow) -> None:
         if self.last_number is None:
             return
-        self.last_number = change.sequence_number
-        row = self._find(change.fragment, change.scheduled_number, find_below)
-        if row is None:
-            return
-        self.remove([change.scheduled_number])
-        origin = self.made_of.pop(change.scheduled_number, change.scheduled_number)
-        if origin in self.removed:
-            self.made_of[change.sequence_number] = origin
-        active: Row = (ACTIVE, 0, change.expires_at, row[3], change.enqueued_at, *row[5:])
-        self.rows[change.sequence_number] = active
-        self.added.append(change.sequence_number)
-        self._index_new(change.sequence_number, active)
+        fragment, enqueued_at, rows, removed = change.fragment, change.enqueued_at, self.rows, self.removed
+        number = change.first_number - 1
+        for scheduled_number, expires_at in zip(change.scheduled_numbers, change.expiries, strict=True):
+            number += 1
+            row = self._find(fragment, scheduled_number, find_below)
+            if row is None:
+                continue
+            if rows.pop(scheduled_number, None) is None:
+                removed.add(scheduled_number)
+            origin = self.made_of.pop(scheduled_number, scheduled_number)
+            if origin in removed:
+                self.made_of[number] = origin
+            active: Row = (ACTIVE, 0, expires_at, row[3], enqueued_at, *row[5:])
+            rows[number] = active
+            self.added.append(number)
+            if expires_at != NEVER or row[SESSION_ID] is not None:
+                self._index_new(number, active)
+        self.last_number = number
 
     def set_state(self, change: SessionStateSet) -> None:
         self.session_states[session_key(change.session_id)] = change
@@ -272,8 +278,9 @@ class Layer:
             case RowsAltered():
                 overlay.alter_together(change, find_below)
                 self.entry_count += len(change.numbers)
-            case Activated():
+            case ActivatedTogether(scheduled_numbers=numbers):
                 overlay.activate(change, find_below)
+                self.entry_count += len(numbers)
             case FragmentCreated(fragment):
                 if overlay.last_number is None:
                     self.fragments[fragment] = FragmentOverlay(0, hides_below=True)
