@@ -14,7 +14,7 @@ from twinbus.server.stores.threads import ThreadLine, commit_changes
 from twinbus.server.stores.worker import DAMAGED_PAUSE_S, EVENTS_TOGETHER_MAX, REOPEN_PAUSE_S, StoreWorker
 from twinbus.store.changes import Change, Enqueued, FragmentCreated, FragmentKey, StoredMessage
 from twinbus.store.damage import Damage
-from twinbus.store.messaging_store import SessionSummary
+from twinbus.store.messaging_store import SessionList, SessionSummary
 from twinbus.store.reads import SessionNames
 
 WAIT_S = 60.0
@@ -79,11 +79,13 @@ class Recorder:
     def damage(self) -> list[Damage]:
         return self.set_aside
 
-    def sessions_by_name(self, _: FragmentKey) -> list[SessionSummary]:
+    def session_list(self, _: FragmentKey) -> SessionList:
         """One for each change that was committed: what a query sees."""
         if self.breaks:
             raise ZeroDivisionError
-        return [SessionSummary(str(number), 0, 0, None) for number in range(sum(map(len, self.commits)))]
+        return SessionList.of(
+            [SessionSummary(str(number), 0, 0, None) for number in range(sum(map(len, self.commits)))]
+        )
 
     def close(self) -> None:
         self.closed += 1

@@ -11,6 +11,7 @@ means reading the tables and replaying the segments that they do not hold yet.
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from twinbus.clock import Millis
@@ -28,9 +29,9 @@ from twinbus.store.layers.overlay import FragmentOverlay, Layer
 from twinbus.store.layers.pace import CommitTraffic
 from twinbus.store.layers.recovery import recover_layers
 from twinbus.store.layers.rows_below import KnownRows, RowsBelow, rows_needed, rows_seen
-from twinbus.store.layers.session_lists import SessionLists
+from twinbus.store.layers.session_lists import Making, SessionLists
 from twinbus.store.medium import Body, Medium, Tables
-from twinbus.store.messaging_store import FragmentSummary, RowFacts, SessionSummary
+from twinbus.store.messaging_store import FragmentSummary, RowFacts, SessionList, SessionSummary
 from twinbus.store.store_limits import StoreLimits
 
 CHECKPOINT_AT = 0.5
@@ -201,9 +202,22 @@ class DurableStore:
         with self._view(fragment) as view:
             return view.sessions()
 
-    def sessions_by_name(self, fragment: FragmentKey) -> Sequence[SessionSummary]:
+    def prepare_session_list(self, fragment: FragmentKey) -> bool:
         with self._failing():
-            return self._session_lists.get(fragment, self.next_sequence, lambda: self.sessions(fragment))
+            self._catch_up()
+            return self._session_lists.prepare(fragment, self.next_sequence, partial(self._session_steps, fragment))
+
+    def session_list(self, fragment: FragmentKey) -> SessionList:
+        with self._failing():
+            self._catch_up()
+            return self._session_lists.get(fragment, self.next_sequence, partial(self._session_steps, fragment))
+
+    def _session_steps(self, fragment: FragmentKey) -> Making[list[SessionSummary]]:
+        """Of everything as it is when this begins."""
+        with self._tables().frozen(fragment) as tables:
+            *sealed, top = self._layers_above(tables.position)
+            view = FragmentView(tables, [*sealed, top.frozen(fragment)], fragment)
+            return (yield from view.session_steps())
 
     def session_state(self, fragment: FragmentKey, session_id: str) -> bytes | None:
         with self._view(fragment) as view:
@@ -422,6 +436,7 @@ class DurableStore:
 
     def _release(self) -> None:
         self._is_closed = True
+        self._session_lists.forget()
         if self._limits.budget is not None:
             self._limits.budget.forget(id(self))
         if self._checkpoints is not None:

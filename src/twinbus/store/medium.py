@@ -119,12 +119,13 @@ class Snapshot(Protocol):
         """Highest number ever used, for every fragment."""
         ...
 
-    def sessions_without(self, hidden: Sequence[int]) -> list[tuple[str, int, int]]:
-        """(session id of the first message, active count, first number), without these rows, given by number."""
+    def session_pages(self, hidden: Sequence[int]) -> Iterable[Sequence[tuple[str, int, int]]]:
+        """(session id of the first message, active count, first number), without these rows, given by number; about a thousand
+        at a time."""
         ...
 
-    def session_states(self) -> list[tuple[str, Millis]]:
-        """(session id that the state was set with, when)."""
+    def state_pages(self) -> Iterable[Sequence[tuple[str, Millis]]]:
+        """(session id that the state was set with, when), about a thousand at a time."""
         ...
 
     def session_state(self, key: str) -> bytes | None: ...
@@ -135,6 +136,10 @@ class Snapshot(Protocol):
 class Tables(Protocol):
     def snapshot(self, fragment: FragmentKey = 0) -> AbstractContextManager[Snapshot]:
         """For one fragment, or without one for what concerns all of them."""
+        ...
+
+    def frozen(self, fragment: FragmentKey) -> AbstractContextManager[Snapshot]:
+        """As `snapshot`, for work that takes long and lets other snapshots be taken meanwhile."""
         ...
 
     def write_checkpoint(self, layer: "Layer", pace: "Pace") -> None:

@@ -32,7 +32,7 @@ from twinbus.store.changes import (
     StoredMessage,
 )
 from twinbus.store.damage import CheckedPage, Damage
-from twinbus.store.messaging_store import FragmentSummary, RowFacts, SessionSummary
+from twinbus.store.messaging_store import FragmentSummary, RowFacts, SessionList, SessionSummary
 
 
 def copy_of(row: StoredMessage) -> StoredMessage:
@@ -272,8 +272,12 @@ class MemoryStore:
     def sessions(self, fragment: FragmentKey) -> list[SessionSummary]:
         return self._fragment(fragment).sessions()
 
-    def sessions_by_name(self, fragment: FragmentKey) -> list[SessionSummary]:
-        return sorted(self.sessions(fragment), key=lambda each: each.session_id)
+    def prepare_session_list(self, fragment: FragmentKey) -> bool:
+        self._must_be_open()
+        return True
+
+    def session_list(self, fragment: FragmentKey) -> SessionList:
+        return SessionList.of(self.sessions(fragment))
 
     def session_state(self, fragment: FragmentKey, session_id: str) -> bytes | None:
         state = self._fragment(fragment).states.get(session_key(session_id))

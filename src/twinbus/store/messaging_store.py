@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from twinbus.clock import Millis
+from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import Change, FragmentKey, StoredMessage
 from twinbus.store.damage import CheckedPage, Damage
@@ -44,6 +45,37 @@ class RowFacts(NamedTuple):
     delivery_count: int
     session_id: str | None
     size: int  # of the content
+
+
+def by_name(session: SessionSummary) -> str:
+    return session.session_id
+
+
+def by_load(session: SessionSummary) -> tuple[int, str]:
+    """Those with most active messages first, then by name."""
+    return -session.active_count, session.session_id
+
+
+class SessionList(NamedTuple):
+    """The message sessions of a fragment, for those who look at them."""
+
+    by_name: Sequence[SessionSummary]
+    with_state: Sequence[SessionSummary]  # by name
+    busiest: Sequence[SessionSummary]  # those with active messages (`by_load`)
+    active_keys: Collection[str]  # of those
+    active_count: int  # messages
+
+    @classmethod
+    def of(cls, sessions: Sequence[SessionSummary]) -> "SessionList":
+        names = sorted(sessions, key=by_name)
+        busiest = sorted([each for each in sessions if each.active_count], key=by_load)
+        return cls(
+            names,
+            [each for each in names if each.state_updated_at is not None],
+            busiest,
+            {session_key(each.session_id) for each in busiest},
+            sum([each.active_count for each in busiest]),
+        )
 
 
 class MessagingStore(Protocol):
@@ -148,8 +180,12 @@ class MessagingStore(Protocol):
         """By the number of the first active message; then those that have only a state, by name."""
         ...
 
-    def sessions_by_name(self, fragment: FragmentKey) -> Sequence[SessionSummary]:
-        """For those who look at them. Of very many it may be the list of some seconds ago."""
+    def prepare_session_list(self, fragment: FragmentKey) -> bool:
+        """A step towards `session_list`, which takes long if there are very many; True if there are no more steps."""
+        ...
+
+    def session_list(self, fragment: FragmentKey) -> SessionList:
+        """Of very many it may be the list of some seconds ago."""
         ...
 
     def session_state(self, fragment: FragmentKey, session_id: str) -> bytes | None: ...

@@ -11,7 +11,6 @@ What the broker decided meanwhile it has to add itself: an answer may name a row
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from heapq import nsmallest
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from twinbus.clock import NEVER, Millis
@@ -25,7 +24,6 @@ from twinbus.model.packed_payloads import pack, pack_numbers
 from twinbus.model.rules.compiled import compile_test
 from twinbus.model.rules.evaluation import Test
 from twinbus.model.rules.view import FilterView
-from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import FragmentKey, StoredMessage
 from twinbus.store.damage import CheckedPage
@@ -403,6 +401,16 @@ def _destination(content: bytes) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
+class PrepareSessions:
+    """A step towards the list that the next reads need; False: ask again. Others are served in between."""
+
+    fragment: FragmentKey
+
+    def run(self, store: MessagingStore) -> bool:
+        return store.prepare_session_list(self.fragment)
+
+
+@dataclass(frozen=True, slots=True)
 class SessionNames:
     """A page of the message sessions with active messages or a state, by name; with a time, of those whose state was set later."""
 
@@ -412,9 +420,11 @@ class SessionNames:
     top: int
 
     def run(self, store: MessagingStore) -> list[str]:
-        found, after = store.sessions_by_name(self.fragment), self.updated_after
+        sessions, after = store.session_list(self.fragment), self.updated_after
+        found = sessions.by_name
         if after is not None:
-            found = [each for each in found if each.state_updated_at is not None and each.state_updated_at > after]
+            with_state = sessions.with_state
+            found = [each for each in with_state if each.state_updated_at is not None and each.state_updated_at > after]
         return [each.session_id for each in found[self.skip : self.skip + self.top]]
 
 
@@ -434,12 +444,10 @@ class BusiestSessions:
     keys: frozenset[str]
 
     def run(self, store: MessagingStore) -> SessionTotals:
-        counts = [
-            (each.session_id, each.active_count) for each in store.sessions_by_name(self.fragment) if each.active_count
-        ]
-        busiest = nsmallest(self.top, counts, key=lambda each: (-each[1], each[0]))
-        asked = [key for session_id, _ in counts if (key := session_key(session_id)) in self.keys] if self.keys else []
-        return SessionTotals(len(counts), sum([count for _, count in counts]), busiest, asked)
+        found = store.session_list(self.fragment)
+        busiest = [(each.session_id, each.active_count) for each in found.busiest[: self.top]]
+        asked = sorted(key for key in self.keys if key in found.active_keys)
+        return SessionTotals(len(found.busiest), found.active_count, busiest, asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,6 +544,7 @@ READS: Final = frozenset(
         DueFacts,
         ExpiredRows,
         BacklogPage,
+        PrepareSessions,
         SessionNames,
         BusiestSessions,
         ReadSessionState,

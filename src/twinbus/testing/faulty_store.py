@@ -16,7 +16,7 @@ from twinbus.errors import RequestRefused, StoreUnavailable
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import Change, FragmentKey, StoredMessage
 from twinbus.store.damage import CheckedPage, Damage
-from twinbus.store.messaging_store import FragmentSummary, MessagingStore, RowFacts, SessionSummary
+from twinbus.store.messaging_store import FragmentSummary, MessagingStore, RowFacts, SessionList, SessionSummary
 
 Result = TypeVar("Result")
 
@@ -131,8 +131,11 @@ class FaultyStore:
     def sessions(self, fragment: FragmentKey) -> list[SessionSummary]:
         return self._call(lambda: self._store.sessions(fragment))
 
-    def sessions_by_name(self, fragment: FragmentKey) -> Sequence[SessionSummary]:
-        return self._call(lambda: self._store.sessions_by_name(fragment))
+    def prepare_session_list(self, fragment: FragmentKey) -> bool:
+        return self._call(lambda: self._store.prepare_session_list(fragment))
+
+    def session_list(self, fragment: FragmentKey) -> SessionList:
+        return self._call(lambda: self._store.session_list(fragment))
 
     def session_state(self, fragment: FragmentKey, session_id: str) -> bytes | None:
         return self._call(lambda: self._store.session_state(fragment, session_id))

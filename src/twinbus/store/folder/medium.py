@@ -4,7 +4,8 @@ import errno
 import fcntl
 import os
 import sqlite3
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 
 from twinbus.errors import StoreDamaged, StoreInUse, StoreUnavailable
@@ -29,6 +30,7 @@ from twinbus.store.layers.overlay import Layer
 from twinbus.store.layers.pace import Pace
 
 LOCK_NAME = "lock"
+FROZEN_CACHE_BYTES = 1 << 20
 
 
 class FolderMedium:
@@ -128,6 +130,12 @@ class FolderTables:
 
     def snapshot(self, fragment: FragmentKey = 0) -> AbstractContextManager[Snapshot]:
         return snapshot(self._reader, fragment)
+
+    @contextmanager
+    def frozen(self, fragment: FragmentKey) -> Iterator[Snapshot]:
+        self._file.require()
+        with closing(connect(self._folder, FROZEN_CACHE_BYTES)) as connection, snapshot(connection, fragment) as found:
+            yield found
 
     def write_checkpoint(self, layer: Layer, pace: Pace) -> None:
         with pace.turn():

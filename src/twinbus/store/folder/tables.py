@@ -32,6 +32,7 @@ SQLITE_VERSION_MIN = (3, 38)
 PAGE_BYTES = 16_384  # half the cost of a row of 1 KiB in pages of 4,096
 WAL_BYTES_KEPT = 4 << 20
 NO_STATE = -1
+PAGE_ROWS = 1_000
 INCREMENTAL = 2  # of the pragma auto_vacuum
 
 SQL = load_statements("folder")
@@ -270,21 +271,23 @@ class Snapshot:
         """Highest number ever used, for every fragment."""
         return dict(self._connection.execute(SQL["last_numbers"]))
 
-    def sessions_without(self, hidden: Sequence[int]) -> list[tuple[str, int, int]]:
+    def session_pages(self, hidden: Sequence[int]) -> Iterator[list[tuple[str, int, int]]]:
         """(session id of the first message, active count, first number), without these rows, given by number."""
         identities = json.dumps([self.id(number) for number in hidden])
-        found = self._connection.execute(SQL["sessions_without"], {"slot": self.slot, "hidden": identities})
-        return [(json.loads(session_id), count, self.number(first)) for session_id, count, first in found]
+        cursor = self._connection.execute(SQL["sessions_without"], {"slot": self.slot, "hidden": identities})
+        while found := cursor.fetchmany(PAGE_ROWS):
+            yield [(json.loads(session_id), count, self.number(first)) for session_id, count, first in found]
 
-    def session_states(self) -> list[tuple[str, Millis]]:
+    def state_pages(self) -> Iterator[list[tuple[str, Millis]]]:
         """(session id that the state was set with, when)."""
-        found = self._connection.execute(SQL["session_states"], (self.slot,)).fetchall()
-        damaged = [
-            ("session_states", (self.slot, values[0])) for values in found if not state_is_whole(self.slot, values)
-        ]
-        if damaged:
-            raise RowsDamaged("states of message sessions are damaged", damaged)
-        return [(json.loads(values[1]), values[2]) for values in found]
+        cursor = self._connection.execute(SQL["session_states"], (self.slot,))
+        while found := cursor.fetchmany(PAGE_ROWS):
+            damaged = [
+                ("session_states", (self.slot, values[0])) for values in found if not state_is_whole(self.slot, values)
+            ]
+            if damaged:
+                raise RowsDamaged("states of message sessions are damaged", damaged)
+            yield [(json.loads(values[1]), values[2]) for values in found]
 
     def session_state(self, key: str) -> bytes | None:
         parameters = (self.slot, stored_text(key))

@@ -10,10 +10,10 @@ only the few lifted rows (altered in a layer, added below it) have to be merged 
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, groupby, islice
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from twinbus.clock import NEVER, Millis
 from twinbus.model.session_key import session_key
@@ -37,6 +37,8 @@ TABLES = -1
 """The level below all layers."""
 
 ROWS_PER_QUERY = 1_000
+
+T = TypeVar("T")
 
 
 class Found(NamedTuple):
@@ -140,25 +142,57 @@ class FragmentView:
         return self._first(FragmentOverlay.mortal, in_tables, now, count_max)
 
     def sessions(self) -> list[SessionSummary]:
+        steps = self.session_steps()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: list[SessionSummary] = end.value
+                return sorted(found, key=_by_first)
+
+    def session_steps(self) -> Generator[None, None, list[SessionSummary]]:
+        """As `sessions`, of a view that stays as it is, and in no particular order; yields after every thousand of whatever it
+        looks at."""
         counts: Counter[str] = Counter()
         firsts: dict[str, tuple[int, str]] = {}
+        states: dict[str, tuple[str, Millis]] = {}
         if self.has_tables:
-            for session_id, count, first in self._snapshot.sessions_without(self.hidden_in_tables()):
-                key = session_key(session_id)
-                counts[key], firsts[key] = count, (first, session_id)
-        for number, _, row in self.rows_in_layers():
-            name = row[SESSION_ID]
-            if name is not None and row[STATE] == MessageState.ACTIVE:
-                key = session_key(name)
-                counts[key] += 1
-                firsts[key] = min(firsts.get(key, (number, name)), (number, name))
-        states = self._session_states()
-        with_messages = [
-            SessionSummary(session_id, counts[key], first, states[key][1] if key in states else None)
-            for key, (first, session_id) in sorted(firsts.items(), key=lambda item: item[1])
-        ]
-        state_alone = sorted(states[key] for key in states.keys() - firsts)
-        return with_messages + [SessionSummary(name, 0, 0, updated_at) for name, updated_at in state_alone]
+            hidden = self.hidden_in_tables()
+            yield
+            for page in self._snapshot.session_pages(hidden):
+                for session_id, count, first in page:
+                    key = session_key(session_id)
+                    counts[key], firsts[key] = count, (first, session_id)
+                yield
+            for state_page in self._snapshot.state_pages():
+                states.update([(session_key(session_id), (session_id, at)) for session_id, at in state_page])
+                yield
+        for some in _thousands(self.rows_in_layers()):
+            for number, _, row in some:
+                name = row[SESSION_ID]
+                if name is not None and row[STATE] == MessageState.ACTIVE:
+                    key = session_key(name)
+                    counts[key] += 1
+                    firsts[key] = min(firsts.get(key, (number, name)), (number, name))
+            yield
+        for changes in _thousands(chain.from_iterable(each.session_states.items() for each in self._overlays)):
+            for key, change in changes:
+                if change.state is None:
+                    states.pop(key, None)
+                else:
+                    states[key] = (change.session_id, change.updated_at)
+            yield
+        found = list[SessionSummary]()
+        for names in _thousands(firsts.items()):
+            found += [
+                SessionSummary(session_id, counts[key], first, states[key][1] if key in states else None)
+                for key, (first, session_id) in names
+            ]
+            yield
+        for others in _thousands(states.items()):
+            found += [SessionSummary(name, 0, 0, updated_at) for key, (name, updated_at) in others if key not in firsts]
+            yield
+        return found
 
     def session_state(self, session_id: str) -> bytes | None:
         key = session_key(session_id)
@@ -286,18 +320,6 @@ class FragmentView:
                     front.at, front.number = at, number
             query_max = ROWS_PER_QUERY
 
-    def _session_states(self) -> dict[str, tuple[str, Millis]]:
-        """By the key of the session: the id that its state was set with, and when."""
-        in_tables = self._snapshot.session_states() if self.has_tables else []
-        states = {session_key(session_id): (session_id, updated_at) for session_id, updated_at in in_tables}
-        for overlay in self._overlays:
-            for key, change in overlay.session_states.items():
-                if change.state is None:
-                    states.pop(key, None)
-                else:
-                    states[key] = (change.session_id, change.updated_at)
-        return states
-
     def _load(self, chosen: Sequence[tuple[int, int, Row]]) -> list[StoredMessage]:
         homes = [found if found[1] == TABLES or found[2][PLACE] > 0 else self._home(*found) for found in chosen]
         sums = self._content_sums(chosen, homes)
@@ -337,6 +359,17 @@ class FragmentView:
             if level != TABLES:
                 row = self._overlays[level].rows[number]
         return number, level, row
+
+
+def _by_first(session: SessionSummary) -> tuple[bool, int, str]:
+    """Those that have only a state come last."""
+    return session.active_count == 0, session.first_sequence_number, session.session_id
+
+
+def _thousands(items: Iterable[T]) -> Iterator[list[T]]:
+    source = iter(items)
+    while some := list(islice(source, ROWS_PER_QUERY)):
+        yield some
 
 
 def _read_places(wanted: Sequence[tuple[Segment, int, int]]) -> Iterator[bytes]:

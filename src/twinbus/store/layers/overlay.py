@@ -191,6 +191,16 @@ class FragmentOverlay:
         thin.rows = {number: row for number, row in self.rows.items() if number not in gone}
         return thin
 
+    def frozen(self) -> "FragmentOverlay":
+        """As it is, whatever is done to this one from now on: its rows and the states of sessions. They are not found by times."""
+        copied = copy(self)
+        copied.rows, copied.removed, copied.session_states = (
+            self.rows.copy(),
+            self.removed.copy(),
+            dict(self.session_states),
+        )
+        return copied
+
     def due(self, hidden: Callable[[int], bool]) -> Iterator[tuple[Millis, int]]:
         """Without the numbers that a layer above hides. They stay hidden, so they are not looked at again."""
         return self.scheduled.in_order(
@@ -258,6 +268,13 @@ class Layer:
             gone.difference_update(*[each.needed() for each in overlays])
             thin.fragments[fragment] = overlay.without(gone) if gone else overlay
         return thin
+
+    def frozen(self, fragment: FragmentKey) -> "Layer":
+        """With this fragment alone (`FragmentOverlay.frozen`)."""
+        copied = Layer(self.segment)
+        if fragment in self.fragments:
+            copied.fragments[fragment] = self.fragments[fragment].frozen()
+        return copied
 
     def apply(self, change: LocatedChange, last_number: int | None, find_below: FindBelow) -> None:
         """Apply the next change. `last_number` is the fragment's highest number in the layers below."""

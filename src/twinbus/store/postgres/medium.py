@@ -90,9 +90,13 @@ class PostgresMedium:
             )
 
     def tables(self, cache_bytes: int) -> PostgresTables:
-        writer = self._connect(PATIENCE_OF_CHECKPOINTS)
-        set_search_path(writer, self._place.schema)
-        return PostgresTables(self._open(), writer, lambda: self.epoch)
+        return PostgresTables(self._open(), self._beside(), self._beside, lambda: self.epoch)
+
+    def _beside(self) -> Connection:
+        """A connection for what takes its time."""
+        connection = self._connect(PATIENCE_OF_CHECKPOINTS)
+        set_search_path(connection, self._place.schema)
+        return connection
 
     def kept_in(self) -> str:
         (is_replicated,) = self._open().one(SQL["is_replicated"].decode())

@@ -20,18 +20,34 @@ from twinbus.store.postgres.statements import SQL
 from twinbus.store.row_ids import COUNTER_MASK, row_id
 
 NO_PLACE = 0
+PAGE_ROWS = 1_000
 
 
 class PostgresTables:
     """See `Tables`. `reader` is the connection of the store's thread, `writer` that of checkpoints, which ends with this."""
 
-    def __init__(self, reader: Connection, writer: Connection, epoch: Callable[[], int]) -> None:
+    def __init__(
+        self, reader: Connection, writer: Connection, connect: Callable[[], Connection], epoch: Callable[[], int]
+    ) -> None:
+        """`connect`: one more."""
         self._reader = reader
         self._writer = writer
+        self._connect = connect
         self._epoch = epoch
 
     def snapshot(self, fragment: FragmentKey = 0) -> AbstractContextManager["PostgresSnapshot"]:
         return _snapshot(self._reader, fragment)
+
+    @contextmanager
+    def frozen(self, fragment: FragmentKey) -> Iterator["PostgresSnapshot"]:
+        connection = self._connect()
+        try:
+            # Nothing is asked of it while others are.
+            connection.raw.execute(SQL["wait_in_transaction"])
+            with _snapshot(connection, fragment) as found:
+                yield found
+        finally:
+            connection.close()
 
     def write_checkpoint(self, layer: Layer, pace: Pace) -> None:
         write_checkpoint(self._writer, layer, self._epoch())
@@ -137,12 +153,13 @@ class PostgresSnapshot:
     def last_numbers(self) -> dict[FragmentKey, int | None]:
         return dict(self._all("last_numbers"))
 
-    def sessions_without(self, hidden: Sequence[int]) -> list[tuple[str, int, int]]:
-        found = self._all("sessions_without", [self.id(number) for number in hidden], self.slot)
-        return [(json.loads(session_id), count, self.number(first)) for session_id, count, first in found]
+    def session_pages(self, hidden: Sequence[int]) -> Iterator[list[tuple[str, int, int]]]:
+        for found in self._pages("sessions_without", [self.id(number) for number in hidden], self.slot):
+            yield [(json.loads(session_id), count, self.number(first)) for session_id, count, first in found]
 
-    def session_states(self) -> list[tuple[str, Millis]]:
-        return [(json.loads(session_id), at) for session_id, at in self._all("session_states", self.slot)]
+    def state_pages(self) -> Iterator[list[tuple[str, Millis]]]:
+        for found in self._pages("session_states", self.slot):
+            yield [(json.loads(session_id), at) for session_id, at in found]
 
     def session_state(self, key: str) -> bytes | None:
         found = self._all("session_state", self.slot, json.dumps(key))
@@ -156,6 +173,13 @@ class PostgresSnapshot:
         parameters = {"slot": self.slot, "at": at, "id": identity, "count_max": count_max}
         cursor = self._connection.cursor.execute(SQL[name], parameters, prepare=True)
         return [(when, self.number(found)) for when, found in cursor.fetchall()]
+
+    def _pages(self, name: str, *parameters: object) -> Iterator[list[tuple[Any, ...]]]:
+        """From the server piece by piece."""
+        with self._connection.raw.cursor("pages", binary=True) as cursor:
+            cursor.execute(SQL[name], parameters)
+            while found := cursor.fetchmany(PAGE_ROWS):
+                yield found
 
     def _all(self, name: str, *parameters: object) -> list[tuple[Any, ...]]:
         return self._connection.cursor.execute(SQL[name], parameters, prepare=True).fetchall()

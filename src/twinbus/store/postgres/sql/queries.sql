@@ -76,6 +76,9 @@ SELECT wanted.place, substring(body FROM wanted.first FOR wanted.size)
 FROM unnest(%s::bigint[], %s::bigint[], %s::int[], %s::int[], %s::int[]) AS wanted (place, sequence, part, first, size)
 JOIN {journal} AS journal ON journal.sequence = wanted.sequence AND journal.part = wanted.part;
 
+-- name: wait_in_transaction
+SET idle_in_transaction_session_timeout = 0;
+
 -- name: begin_snapshot
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 
