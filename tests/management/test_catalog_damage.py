@@ -97,6 +97,20 @@ def test_many_flipped_bits_in_the_catalog_are_harmless_or_refused(
     measured("flipped bits, catalog", check_flips(tmp_path, 2_000, 2, is_closed=is_closed))
 
 
+def test_a_schema_that_is_no_text_any_more_is_refused_with_the_file(tmp_path: Path) -> None:
+    """Neither its checksum nor an error of the library that quotes it can be written as text then."""
+    filled(tmp_path / "first").close()
+    whole = (tmp_path / "first" / NAME).read_bytes()
+    file = tmp_path / "work" / NAME
+    begin, end = whole.index(b"CREATE TRIGGER"), whole.rindex(b"CREATE TABLE") + 50
+    for place in range(min(begin, end), max(begin, end), 29):
+        shutil.rmtree(file.parent, ignore_errors=True)
+        shutil.copytree(tmp_path / "first", file.parent)
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 0x80]) + whole[place + 1 :])
+        with pytest.raises(InternalError, match=NAME):
+            observe(file)
+
+
 def test_changes_that_the_log_lost_are_noticed(tmp_path: Path) -> None:
     catalog = filled(tmp_path / "first")
     shutil.copytree(tmp_path / "first", tmp_path / "crashed")

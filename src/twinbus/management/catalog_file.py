@@ -84,7 +84,7 @@ class CatalogFile:
             with self.snapshot():
                 for damage in find_damage(self._database, self._mark):
                     raise self.damage(damage)
-        except (sqlite3.Error, OSError) as fault:
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as fault:  # an error may quote what is damaged
             raise InternalError(f"The catalog {path} cannot be opened: {fault}. Check the data folder.") from fault
 
     def _prepare(self, namespace: str, now: Millis) -> None:

@@ -28,8 +28,8 @@ def values_sum(*values: object) -> int:
     total = crc32(INTEGERS[len(integers)].pack(*integers))
     for text in values[len(integers) :]:
         if isinstance(text, str):
-            # Texts are JSON, which never holds this byte.
-            total = crc32(b"\x00" + text.encode(), total)
+            # Texts are JSON, which never holds this byte. What was no UTF-8 when it was read has a sum as well, and a wrong one.
+            total = crc32(b"\x00" + text.encode("utf-8", "surrogateescape"), total)
         elif text is not None:
             raise ValueError(f"a value of type {type(text).__name__}")
     return total
