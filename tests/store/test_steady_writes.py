@@ -46,6 +46,21 @@ def test_files_are_synced_again_and_again_until_everything_is_written(
     steady.close()
 
 
+def test_a_file_that_cannot_be_opened_costs_no_descriptor(tmp_path: Path) -> None:
+    files = [tmp_path / "one", tmp_path / "two"]
+    files[0].write_bytes(b"x")
+    steady, before = SteadyWrites(files), len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(FileNotFoundError), steady.during(lambda: True):
+            pass
+        assert len(os.listdir("/proc/self/fd")) == before + 1
+    files[1].write_bytes(b"x")
+    with steady.during(lambda: True):
+        assert len(os.listdir("/proc/self/fd")) == before + 2
+    steady.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_a_disk_that_fails_meanwhile_is_left_to_whoever_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, has_failed = tmp_path / "one", threading.Event()
     file.write_bytes(b"x")

@@ -29,8 +29,9 @@ class SteadyWrites:
 
     @contextmanager
     def during(self, is_hurried: Callable[[], bool]) -> Iterator[None]:
-        if not self._descriptors:
-            self._descriptors = [os.open(file, os.O_RDONLY | os.O_CLOEXEC) for file in self._files]
+        # One by one: if a file cannot be opened, those before it are kept for the next time, and for `close`.
+        for file in self._files[len(self._descriptors) :]:
+            self._descriptors.append(os.open(file, os.O_RDONLY | os.O_CLOEXEC))
         is_over = threading.Event()
         thread = threading.Thread(target=self._sync_until, args=(is_over, is_hurried), name="twinbus-steady-writes")
         thread.start()
