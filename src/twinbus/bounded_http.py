@@ -1,8 +1,10 @@
 """Connections of an HTTP server, with limits: the server itself accepts headers of any size and any number of connections, and waits
-for ever: for headers, for the rest of a request that is answered already, and for a client that does not read its answer.
+for ever: for headers, for the rest of a request that is answered already, and for a client that does not read its answer. It also
+writes a line to its log for everything that is no request, as fast as that comes; here it is counted.
 """
 
 import asyncio
+import logging
 from typing import Any, Protocol
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -16,12 +18,19 @@ UNREAD_WAIT_S = 60.0
 """For a client to read, while its answer does not fit into the socket's buffer."""
 
 
+log = logging.getLogger("uvicorn.error.connections")
+"""What is wrong with this server, and not with a request."""
+log.setLevel(logging.ERROR)
+
+
 class HttpAdmission(Protocol):
     """Counts the connections, and closes some if there are too many."""
 
     def http_idle(self, connection: "BoundedHttpProtocol") -> None: ...
     def http_busy(self, connection: "BoundedHttpProtocol") -> None: ...
     def http_gone(self, connection: "BoundedHttpProtocol") -> None: ...
+    def http_refused(self) -> None:
+        """What came is no request."""
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
@@ -36,6 +45,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def __init__(self, *, admission: HttpAdmission, **rest: Any) -> None:
         super().__init__(**rest)
         self._admission = admission
+        self.logger = log
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -47,6 +57,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._stop_waiting()
         self.resume_writing()
         super().connection_lost(exc)
+        # They lead back to this: a collector that seldom runs would find thousands of connections that are gone.
+        self.pipeline.clear()
+        self.cycle = None  # type: ignore[assignment]
 
     def handle_websocket_upgrade(self) -> None:
         # From here on it is an AMQP connection and counts as one: it may be silent for as long as any other.
@@ -56,8 +69,13 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self.pipeline:
+            # For each request that is answered others would be read, a slice full of them.
+            self.flow.pause_reading()
         if not self.pipeline and not self.transport.is_closing():
             self._admission.http_idle(self)
+            if self.cycle.more_body and self._giving_up is None:
+                self._wait_for_headers()
 
     def cut(self) -> None:
         self.transport.abort()
@@ -85,6 +103,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         is_answered = self.cycle is None or self.cycle.response_complete
         if (not self.has_headers or is_answered) and self._giving_up is None and not self._is_upgraded:
             self._wait_for_headers()
+
+    def send_400_response(self, msg: str) -> None:
+        self._admission.http_refused()
+        super().send_400_response(msg)
 
     def on_headers_complete(self) -> None:
         self.has_headers = self._is_progress = True

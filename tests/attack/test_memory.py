@@ -383,6 +383,20 @@ async def test_http_connections_that_are_left_open_keep_nobody_out(
             writer.close()
 
 
+async def test_what_is_no_request_is_logged_once_however_often_it_comes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path) as server:
+        caplog.clear()
+        for nonsense in (b"no request\r\n\r\n", b"GET / HTTP/1.1\r\nno header\r\n\r\n", b"\xff" * 100) * 10:
+            reader, writer = await asyncio.open_connection(HOST, server.http_port)
+            writer.write(nonsense)
+            assert (await asyncio.wait_for(reader.read(), WAIT_S)).startswith(b"HTTP/1.1 400")
+            writer.close()
+        assert await health(server) == b"HTTP/1.1 200"
+        assert [each.message for each in caplog.records] == ["refused"]
+
+
 async def test_sockets_stay_free_for_the_store_and_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

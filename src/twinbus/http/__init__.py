@@ -11,5 +11,5 @@
 any other path                             administration/: the service's administration API, whose XML is in atom/
 
 `access` checks the right of every request, `request_body` reads its body, `refusals` writes every error, `pace` cuts long answers
-into steps.
+into steps, and `paced_reading` what clients send.
 """

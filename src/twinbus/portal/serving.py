@@ -47,6 +47,9 @@ class _Visitors:
 
     http_gone = http_busy
 
+    def http_refused(self) -> None:
+        """Only one person uses a portal, who sees it."""
+
 
 def serve(
     settings: PortalSettings,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from twinbus.amqp.reassembly import SHARED_SIZE_MAX
-from twinbus.server.refusal_log import TOO_MANY_HTTP, TOO_MANY_SOCKETS, TOO_MANY_UNDECIDED, RefusalLog
+from twinbus.server.refusal_log import NO_REQUESTS, TOO_MANY_HTTP, TOO_MANY_SOCKETS, TOO_MANY_UNDECIDED, RefusalLog
 
 FREE_DESCRIPTORS = 256
 """For files, pipes and the process of the stores; at most a quarter of what the process may have."""
@@ -77,6 +77,9 @@ class Admission:
     def http_gone(self, connection: Closable) -> None:
         self._idle.pop(connection, None)
         self._busy.discard(connection)
+
+    def http_refused(self) -> None:
+        self._refusals.note(NO_REQUESTS)
 
     @property
     def socket_count(self) -> int:

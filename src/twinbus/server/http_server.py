@@ -10,8 +10,10 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
 
 from twinbus.http.messaging.cased_headers import CasedHttpProtocol
+from twinbus.http.paced_reading import PacedReading, ReadingTurns
 from twinbus.server.admission import Admission
 
 SHUTDOWN_GRACE_S = 2
@@ -27,7 +29,22 @@ class _QuietServer(uvicorn.Server):
 
 
 class _BinaryWebSocket(WebSocketsSansIOProtocol):
-    """AMQP is binary, and a text ends the connection (`http.websocket`): so texts are not decoded, however broken they are."""
+    """AMQP is binary, and a text ends the connection (`http.websocket`): so texts are not decoded, however broken they are.
+
+    Where a message ends means nothing, so its fragments are not kept until it does: there may be any number of them.
+    """
+
+    def handle_bytes(self, event: Frame) -> None:
+        self.curr_msg_data_type = "bytes"
+        self._take(event)
+
+    def handle_cont(self, event: Frame) -> None:
+        self._take(event)
+
+    def _take(self, event: Frame) -> None:
+        if event.data or self.curr_msg_data_type == "text":
+            self.frames = [bytes(event.data)]
+            self.send_receive_event_to_app()
 
     def send_receive_event_to_app(self) -> None:
         if self.curr_msg_data_type == "text":
@@ -54,6 +71,7 @@ class HttpServer:
         config.load()
         self._server = _QuietServer(config)
         self._task: asyncio.Task[None] | None = None
+        self._turns = ReadingTurns(asyncio.get_running_loop().call_soon)
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._server.serve(sockets=[]))
@@ -62,7 +80,7 @@ class HttpServer:
         """For a connection; it is closed when this server stops."""
         config = self._server.config
         make = cast(type[HttpToolsProtocol], config.http_protocol_class)
-        return make(config=config, server_state=self._server.server_state, app_state={})
+        return PacedReading(make(config=config, server_state=self._server.server_state, app_state={}), self._turns)
 
     async def stop(self) -> None:
         self._server.should_exit = True

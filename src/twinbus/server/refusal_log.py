@@ -11,6 +11,7 @@ LOG_EVERY: Millis = 60_000
 TOO_MANY_SOCKETS = "connections, as many sockets are open as the process may have"
 TOO_MANY_UNDECIDED = "connections that have not said what they speak"
 TOO_MANY_HTTP = "connections for HTTP"
+NO_REQUESTS = "what came for HTTP and is no request"
 TOO_MANY_AMQP = "connections for AMQP"
 NOT_READ = "connections whose clients do not read what they are sent"
 INCOMPLETE = "incomplete messages, all connections together hold too many bytes of them"
