@@ -158,9 +158,6 @@ class MessageBroker:
             ticks.append((self._last_ticket, now))
         return ticks[0][1]
 
-    def now(self) -> Millis:
-        return self._clock.now()
-
     def store_lost(self, error: StoreUnavailable) -> None:
         self._lose(str(error))
 

@@ -67,7 +67,7 @@ def keep_up_with(fragment: Fragment, now: Millis, activate_due: Activate, due_co
 def _look_for_due(fragment: Fragment, now: Millis, activate: Activate, count_max: int) -> None:
     if fragment.agenda.start_activating(now):
         read = DueRows(fragment.key, now, count_max)
-        _ask(fragment, read, partial(_found_due, fragment, activate, count_max))
+        _ask(fragment, read, partial(_found_due, fragment, activate, count_max), now)
 
 
 def _found_due(fragment: Fragment, activate: Activate, count_max: int, answer: Timely, now: Millis) -> None:
@@ -86,7 +86,7 @@ def _look_for_more(fragment: Fragment, now: Millis, activate_due: Activate, coun
         _look_for_due(fragment, now, activate_due, count_max)
     elif fragment.agenda.start_activating(now):
         read = DueFacts(fragment.key, now, DUE_UNREAD_MAX)
-        _ask(fragment, read, partial(_found_unread, fragment))
+        _ask(fragment, read, partial(_found_unread, fragment), now)
 
 
 def _found_unread(fragment: Fragment, answer: TimelyFacts, now: Millis) -> None:
@@ -106,15 +106,15 @@ def _found_unread(fragment: Fragment, answer: TimelyFacts, now: Millis) -> None:
     fragment.wake()
 
 
-def _ask(fragment: Fragment, read: Read[T], found: Callable[[T, Millis], None]) -> None:
+def _ask(fragment: Fragment, read: Read[T], found: Callable[[T, Millis], None], now: Millis) -> None:
     """When it is this fragment's turn. Nothing is found if its store is lost: a new agenda replaces the one that asked."""
     broker, agenda = fragment.broker, fragment.agenda
 
-    def begin() -> None:
+    def begin(now: Millis) -> None:
         if fragment.agenda is not agenda:
             broker.upkeep.done()
         elif broker.is_pressed:
-            broker.wakeups.at(broker.now() + PRESSED_AFTER, lambda _: begin())
+            broker.wakeups.at(now + PRESSED_AFTER, begin)
         else:
             broker.query(read, answered)
 
@@ -125,7 +125,7 @@ def _ask(fragment: Fragment, read: Read[T], found: Callable[[T, Millis], None]) 
         finally:
             broker.upkeep.done()
 
-    broker.upkeep.add(begin)
+    broker.upkeep.add(partial(begin, now))
 
 
 def activate(fragment: Fragment, rows: list[StoredMessage], now: Millis) -> bool:
@@ -156,7 +156,7 @@ def _sweep(fragment: Fragment, now: Millis) -> None:
         locked = [message for message, _ in fragment.locks.held.values()]
         held = frozenset([message.sequence_number for message in locked if message.expires_at <= now])
         read = ExpiredRows(fragment.key, now, SWEEP_COUNT_MAX, held, retry_at=now + RETRY_AFTER)
-        _ask(fragment, read, partial(_found_expired, fragment))
+        _ask(fragment, read, partial(_found_expired, fragment), now)
 
 
 def _found_expired(fragment: Fragment, answer: Timely, now: Millis) -> None:
