@@ -3,6 +3,7 @@
 directory               the entities of a namespace as those above see them: `target`, `source` and `transaction` are what each can do
 message_broker          the fragments of one messaging store: commits, reads, and what happens when the store is lost
 store_port              how it reaches the store without waiting for it
+session_preparations    lists of message sessions that a store makes in steps, for all who wait for them
 entity                  queues, topics and subscriptions, over all of their fragments
 fragment                one sub-queue in one store: its rows, lanes, locks and sessions
 commands, operations    what can be asked of a queue, and how each is done

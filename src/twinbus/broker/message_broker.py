@@ -29,6 +29,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from twinbus.broker.consumer import SessionLock
 from twinbus.broker.held_contents import HeldContents
 from twinbus.broker.moved_locks import MovedLocks
+from twinbus.broker.session_preparations import SessionPreparations
 from twinbus.broker.store_port import ALWAYS_HELD, StoreLease, StorePort
 from twinbus.broker.telling import tell
 from twinbus.broker.wakeups import Deadlines, LongWork, OneByOne, Wakeups
@@ -114,6 +115,7 @@ class MessageBroker:
         self.wakeups = Wakeups()
         self.transaction_deadlines = Deadlines(self.wakeups)
         self.upkeep = OneByOne()
+        self.session_lists = SessionPreparations(self.query)
         self.meter: Meter = NO_METER  # counts what the fragments do without a client
         self._port = port
         self._fragments: dict[FragmentKey, ServedFragment] = {}

@@ -16,11 +16,11 @@ from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import check_any_available
 from twinbus.broker.operations.asked_queue import AskedQueue
-from twinbus.broker.operations.steps import Steps, commit, read_each, read_one
+from twinbus.broker.operations.steps import Steps, commit, prepare_each, read_each, read_one
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable, NotAllowed
 from twinbus.store.changes import SessionStateSet
-from twinbus.store.reads import BusiestSessions, PrepareSessions, Read, ReadSessionState, SessionNames
+from twinbus.store.reads import BusiestSessions, Read, ReadSessionState, SessionNames
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ def check_held(queue: AskedQueue, session_id: str | None, now: Millis) -> str:
 def list_sessions(queue: AskedQueue, command: ListSessions, now: Millis) -> Steps[list[str]]:
     # By name, so that pages fit together while sessions come and go.
     asked = _asked(queue)
-    yield from _prepare(asked)
+    yield from prepare_each(asked)
     skip = command.skip if len(asked) == 1 else 0
     wanted = partial(
         SessionNames, updated_after=command.updated_after, skip=skip, top=command.skip + command.top - skip
@@ -62,7 +62,7 @@ def list_sessions(queue: AskedQueue, command: ListSessions, now: Millis) -> Step
 
 def count_sessions(queue: AskedQueue, command: CountSessions, now: Millis) -> Steps[SessionCounts]:
     asked, desk, end = _asked(queue), queue.sessions(), command.skip + command.top
-    yield from _prepare(asked)
+    yield from prepare_each(asked)
     reads = [
         (fragment, BusiestSessions(fragment.key, end, desk.sessions_of(fragment).held_keys())) for fragment in asked
     ]
@@ -93,13 +93,6 @@ def _asked(queue: AskedQueue) -> list[Fragment]:
     queue.sessions()
     check_any_available(queue.fragments)
     return [fragment for fragment in queue.fragments if fragment.is_available]
-
-
-def _prepare(fragments: Sequence[Fragment]) -> Steps[None]:
-    """Until their lists are there. Of one that has become unavailable none will be."""
-    while fragments:
-        prepared = yield from read_each([(fragment, PrepareSessions(fragment.key)) for fragment in fragments])
-        fragments = [fragment for fragment, is_there in zip(fragments, prepared, strict=True) if is_there is False]
 
 
 def _of_each(reads: Sequence[tuple[Fragment, Read[T]]]) -> Steps[list[tuple[Fragment, T]]]:

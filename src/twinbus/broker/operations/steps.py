@@ -47,6 +47,13 @@ class ReadEach:
 
 
 @dataclass(frozen=True, slots=True)
+class PrepareEach:
+    """The lists of message sessions of these fragments: answered when each is there or cannot be, by None or FragmentUnavailable."""
+
+    fragments: Sequence[Fragment]
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """Answered by None when the decision is durable."""
 
@@ -61,7 +68,7 @@ class CommitEach:
     commits: Sequence[tuple[MessageBroker, list[Change]]]
 
 
-Step: TypeAlias = ReadOne | ReadEach | Commit | CommitEach
+Step: TypeAlias = ReadOne | ReadEach | PrepareEach | Commit | CommitEach
 Steps: TypeAlias = Generator[Step, Any, T]
 """Of an operation that replies with a `T`."""
 
@@ -84,6 +91,11 @@ def read_timed(fragment: Fragment, read: Read[T]) -> Steps[tuple[T, Millis]]:
 def read_each(reads: Sequence[tuple[Fragment, Read[T]]]) -> Steps[list[T | FragmentUnavailable]]:
     answered: tuple[list[T | FragmentUnavailable], Millis] = yield ReadEach(reads)
     return answered[0]
+
+
+def prepare_each(fragments: Sequence[Fragment]) -> Steps[None]:
+    """Whichever of them can be."""
+    yield PrepareEach(fragments)
 
 
 def commit(decision: Decision, withdrawn: Sequence[Lane] = ()) -> Steps[None]:
@@ -148,6 +160,10 @@ class _Run(Generic[T]):
                 gathered = _Gathering(len(reads), self.resume)
                 for place, (fragment, read) in enumerate(reads):
                     fragment.broker.query(read, partial(gathered.put, place))
+            case PrepareEach(fragments):
+                gathered = _Gathering(len(fragments), self.resume)
+                for place, fragment in enumerate(fragments):
+                    fragment.broker.session_lists.wait_for(fragment.key, partial(gathered.put, place))
             case Commit(decision, withdrawn):
                 decision.commit(partial(self.resume, None), self.resume)
                 # Behind the commit in the store's line: a scan for more messages, which this may start, then shows the
