@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from twinbus.http.paced_reading import SLICE_BYTES, TURN_S, PacedReading, ReadingTurns
 
 
@@ -18,6 +20,9 @@ class Socket(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.is_ended
+
+    def abort(self) -> None:
+        self.is_ended = True
 
 
 class Reader(asyncio.Protocol):
@@ -156,3 +161,22 @@ def test_what_is_held_of_a_connection_that_ends_is_dropped() -> None:
     reading.connection_lost(None)
     assert world.log[-1] == "a lost"
     assert not world.later
+
+
+def test_a_protocol_that_breaks_ends_its_connection_and_not_the_turn_of_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    (broken, reader, socket), (other, listening, _) = world.connect("a"), world.connect("b")
+    for reading in (broken, other):
+        reading.data_received(b"x" * 2 * SLICE_BYTES)
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    reader.on_data = fail
+    world.turn()
+    assert socket.is_ended
+    assert len(listening.data) == 2 * SLICE_BYTES
+    assert [record.message for record in caplog.records] == ["reading_broken"]
+    caplog.clear()

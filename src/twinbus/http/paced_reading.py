@@ -10,10 +10,13 @@ requests that were sent together, no more than a slice's are queued.
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
+
+log = logging.getLogger(__name__)
 
 SLICE_BYTES = 2_048
 TURN_S = 0.003
@@ -122,7 +125,11 @@ class PacedReading(asyncio.Protocol):
         elif self._can_go_on:
             data = bytes(self._held[:SLICE_BYTES])
             del self._held[:SLICE_BYTES]
-            self.protocol.data_received(data)
+            try:
+                self.protocol.data_received(data)
+            except Exception:  # a bug, which must not keep others from their turn
+                log.exception("reading_broken")
+                self._transport.abort()
         self._pause_or_resume()
 
     def _pause_or_resume(self) -> None:
