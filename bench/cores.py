@@ -10,8 +10,9 @@ message, does not. From that follows the rate on a machine with enough cores: no
     N / (d + r * (N - 1) / N) messages a second
 
 where d is what one process needs for a message, and r what it costs if the message lies at another node: both are measured, with
-one process and with two. The store processes are the next limit, then the disk. What the load itself takes is shown as `load`: where all
-of them together take all cores, no number of processes makes a rate higher.
+one process and with two. With `--processes 1,2,4` the cost of four is measured as well, and needs no formula: what four bring is 4 d / d4. The
+store processes are the next limit, then the disk. The load is shown as `load`. The last lines have how much of a core each process
+took: where all of them together take all cores, no number of processes makes a rate higher.
 """
 
 import argparse
@@ -20,8 +21,9 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from bench.processor_time import own_seconds
+from bench.processor_time import own_seconds, started_at
 from bench.scenarios import Scenario
 from bench.targets import Target, own_targets
 
@@ -52,14 +54,19 @@ def processes_of(pid: int, count: int) -> dict[str, int]:
     """The processes of a namespace by what they do."""
     found = {} if count == 1 else {"supervisor": pid}
     # A process in reserve was started last.
-    nodes = [pid] if count == 1 else sorted(children_of(pid))[:count]
+    nodes = [pid] if count == 1 else sorted(children_of(pid), key=started_at)[:count]
     for number, node in enumerate(nodes):
         found[f"decides {number}"], found[f"stores {number}"] = node, children_of(node)[0]
     return found
 
 
-def measure(target: Target, scenario: Scenario, count: int) -> tuple[float, dict[str, float]]:
-    """The rate, and microseconds a message of every process."""
+class Measured(NamedTuple):
+    rate: float
+    cost: dict[str, float]  # microseconds a message, by process
+    share: dict[str, float]  # of a core, by process
+
+
+def measure(target: Target, scenario: Scenario, count: int) -> Measured:
     assert target.pid is not None
     options = dict(scenario.options)
     if scenario.mode == "drain":
@@ -72,18 +79,17 @@ def measure(target: Target, scenario: Scenario, count: int) -> tuple[float, dict
     messages = result.get("received", result.get("sent", 0)) or 1
     if scenario.mode == "send":
         target.load("drain", {"count": result["sent"], "credit": 1000, "connections": 4})
-    return result[scenario.figure], {name: seconds / messages * 1e6 for name, seconds in used.items()}
+    rate, cost = result[scenario.figure], {name: seconds / messages * 1e6 for name, seconds in used.items()}
+    return Measured(rate, cost, {name: each * rate / 1e6 for name, each in cost.items()})
 
 
-def rounds(
-    number: int, counts: list[int], seconds: float, *, each: bool
-) -> Iterator[tuple[str, int, float, dict[str, float]]]:
+def rounds(number: int, counts: list[int], seconds: float, *, each: bool) -> Iterator[tuple[str, int, Measured]]:
     for _ in range(number):
         for count in counts:
             with own_targets(*(["--processes", str(count)] if count > 1 else [])) as targets:
                 for target in targets:
                     for scenario in cases(seconds, 4 * count if each else 4):
-                        yield f"{target.name}, {scenario.name}", count, *measure(target, scenario, count)
+                        yield f"{target.name}, {scenario.name}", count, measure(target, scenario, count)
 
 
 def main() -> None:
@@ -94,22 +100,29 @@ def main() -> None:
     parser.add_argument("--each", action="store_true", help="4 connections for each process, and not in all")
     options = parser.parse_args()
     counts = [int(each) for each in options.processes.split(",")]
-    found: dict[str, dict[int, list[tuple[float, dict[str, float]]]]] = defaultdict(lambda: defaultdict(list))
-    for name, count, rate, used in rounds(options.rounds, counts, options.seconds, each=options.each):
-        found[name][count].append((rate, used))
-        shown = ", ".join(f"{process} {cost:.1f}" for process, cost in used.items())
-        print(f"{name}, {count}: {rate:,.0f}/s; us a message: {shown}", flush=True)
+    found: dict[str, dict[int, list[Measured]]] = defaultdict(lambda: defaultdict(list))
+    for name, count, measured in rounds(options.rounds, counts, options.seconds, each=options.each):
+        found[name][count].append(measured)
+        shown = ", ".join(f"{process} {cost:.1f}" for process, cost in measured.cost.items())
+        print(f"{name}, {count}: {measured.rate:,.0f}/s; us a message: {shown}", flush=True)
     print()
     for name, by_count in found.items():
         print(f"{name}: {_summary(by_count)}")
+    print()
+    for name, by_count in found.items():
+        for count, results in by_count.items():
+            print(f"{name}, {count}, of a core: {_shares(results)}")
 
 
-def _summary(by_count: dict[int, list[tuple[float, dict[str, float]]]]) -> str:
-    rates = {count: statistics.median(rate for rate, _ in results) for count, results in by_count.items()}
+def _summary(by_count: dict[int, list[Measured]]) -> str:
+    rates = {count: statistics.median(each.rate for each in results) for count, results in by_count.items()}
     decide = {
-        count: statistics.median(_sum_of(used, "decides") for _, used in results) for count, results in by_count.items()
+        count: statistics.median(_sum_of(each.cost, "decides") for each in results)
+        for count, results in by_count.items()
     }
     parts = [f"{count} {rates[count]:,.0f}/s, {decide[count]:.1f} us decide" for count in rates]
+    if 1 in rates:
+        parts += [f"{n} by their own cost x {n * decide[1] / decide[n]:.2f}" for n in rates if n > 1]
     if 1 in rates and 2 in rates:
         relay = max(0.0, 2 * (decide[2] - decide[1]))
         scaled = (f"{n} x {n * decide[1] / (decide[1] + relay * (n - 1) / n):.2f}" for n in SCALED_TO)
@@ -117,8 +130,15 @@ def _summary(by_count: dict[int, list[tuple[float, dict[str, float]]]]) -> str:
     return "; ".join(parts)
 
 
-def _sum_of(used: dict[str, float], what: str) -> float:
-    return sum(cost for name, cost in used.items() if name.startswith(what))
+def _shares(results: list[Measured]) -> str:
+    names = results[0].share
+    medians = {name: statistics.median(each.share[name] for each in results) for name in names}
+    shown = [f"{name} {share:.2f}" for name, share in medians.items()]
+    return f"{', '.join(shown)}; all {sum(medians.values()):.2f}"
+
+
+def _sum_of(costs: dict[str, float], what: str) -> float:
+    return sum(cost for name, cost in costs.items() if name.startswith(what))
 
 
 if __name__ == "__main__":

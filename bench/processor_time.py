@@ -10,6 +10,11 @@ def own_seconds(pid: int) -> float:
     return sum(int(field) for field in fields[11:13]) / os.sysconf("SC_CLK_TCK")
 
 
+def started_at(pid: int) -> int:
+    """In ticks since the machine started."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
+
+
 def threads_of(pid: int) -> list[Path]:
     return list(Path(f"/proc/{pid}/task").iterdir())
 

@@ -200,9 +200,19 @@ def test_nothing_is_lost_over_many_steps(nodes: int, seed: int) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("has_moves", [False, True], ids=["stores stay", "stores move"])
 @pytest.mark.parametrize("requires_session", [False, True], ids=["keys", "sessions"])
 @pytest.mark.parametrize("seed", range(2_000, 2_050))
-def test_promises_hold_over_many_late_steps(nodes: int, seed: int, requires_session: bool, measured: Measured) -> None:
-    """A million steps in all."""
+def test_promises_hold_over_many_late_steps(
+    nodes: int,
+    seed: int,
+    requires_session: bool,
+    has_moves: bool,
+    measured: Measured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A million steps in all while stores stay, and a million while they move."""
+    monkeypatch.setattr(ClusterSimulation, "has_moves", has_moves)
     turmoil = stepped_turmoil.rehearse(seed, 5_000, requires_session=requires_session)
-    measured("steps over several nodes", {"steps": 5_000, "nodes killed": turmoil.kill_count})
+    did = {"steps": 5_000, "nodes killed": turmoil.kill_count, "stores moved": turmoil.move_count}
+    measured("steps over several nodes", did)

@@ -7,6 +7,8 @@ import pytest
 
 from twinbus.broker.consumer import ReceiveMode
 from twinbus.broker.outcomes import COMPLETE
+from twinbus.broker.target import TargetName
+from twinbus.cluster.front_receiver import FrontReceiver
 from twinbus.cluster.front_target import FrontQueue
 from twinbus.cluster.keeping import FRESH_FOR, ROOM_MAX, TOLD_EVERY, Keeping
 from twinbus.cluster.ownership import Ownership
@@ -46,6 +48,16 @@ def test_a_node_may_keep_as_much_as_the_one_that_does_least() -> None:
     assert kept.room(NOW) == 300
     kept.keep(100)
     assert kept.room(NOW) == 200
+
+
+def test_what_was_kept_and_not_used_may_be_kept_again() -> None:
+    kept, _ = keeping(2)
+    kept.told(1, 300, NOW)
+    kept.keep(200)
+    kept.unkeep(150)
+    assert kept.room(NOW) == 250
+    kept.unkeep(ROOM_MAX)
+    assert kept.room(NOW) == ROOM_MAX
 
 
 def test_what_was_done_a_while_ago_does_not_count() -> None:
@@ -198,3 +210,74 @@ def test_where_both_nodes_have_receivers_most_messages_cross_no_line_and_all_com
         assert rounds < 2 * total / 100, got
     assert sum(by_fragment(sim).values()) == 0
     assert crossing.delivered < 0.2 * total
+
+
+# Credit while both nodes are busy
+
+
+@pytest.fixture
+def busy(sim: ClusterSimulation) -> ClusterSimulation:
+    """Receivers of node 1 have taken much of late, so node 0 may keep as much."""
+    keeping = front(sim, 0).main._keeping
+    keeping.told(1, 1_000, sim.now)
+    return sim
+
+
+def receiver_at(sim: ClusterSimulation, node: int, credit: int) -> tuple[SimReceiver, FrontReceiver]:
+    receiver, source = SimReceiver(0, ReceiveMode.PEEK_LOCK), front(sim, node).main
+    source.attach(receiver, sim.now)
+    receiver.credit += credit
+    source.pump(sim.now, receiver)
+    sim.run()
+    return receiver, source._receivers[receiver]
+
+
+def put_at(sim: ClusterSimulation, node: int, count: int) -> None:
+    """Messages that come to the part of this node."""
+    part, reply = sim.nodes[node].fronts.part.way_in(TargetName("q")), EachReply()
+    part.placement.send_each([make_message(str(each)) for each in range(count)], sim.now, reply)
+    sim.run()
+    assert len(reply.good) == count
+
+
+def demand_of(front: FrontReceiver) -> dict[int, int]:
+    return {share.node: share.outstanding for share in front.shares}
+
+
+def test_while_all_are_busy_another_part_gets_as_much_demand_as_it_says_it_has(busy: ClusterSimulation) -> None:
+    receiver, at_front = receiver_at(busy, 0, 100)
+    assert demand_of(at_front) == {0: 100, 1: 0}
+    put_at(busy, 1, 7)
+    assert len(receiver.take()) == 7
+    assert demand_of(at_front) == {0: 93, 1: 0}
+
+
+def test_credit_that_comes_back_unused_takes_nothing_from_what_a_node_may_keep(busy: ClusterSimulation) -> None:
+    keeping = front(busy, 0).main._keeping
+    receiver, _ = receiver_at(busy, 0, 100)
+    assert keeping.room(busy.now) == 900
+    put_at(busy, 1, 7)
+    assert keeping.room(busy.now) == 907
+    front(busy, 0).main.recall(receiver, busy.now)
+    busy.run()
+    assert receiver.credit == 93
+    assert keeping.room(busy.now) == 1_000
+
+
+def test_while_the_part_of_a_node_has_messages_its_credit_stays_there(busy: ClusterSimulation) -> None:
+    put_at(busy, 0, 300)
+    put_at(busy, 1, 7)
+    receiver, at_front = receiver_at(busy, 0, 100)
+    assert len(receiver.take()) == 100
+    receiver.credit += 100
+    front(busy, 0).main.pump(busy.now, receiver)
+    assert len(receiver.take()) == 100
+    assert demand_of(at_front) == {0: 0, 1: 0}
+
+
+def test_only_as_many_receivers_as_are_needed_hear_what_is_left_over(busy: ClusterSimulation) -> None:
+    first, _ = receiver_at(busy, 0, 100)
+    second, at_second = receiver_at(busy, 0, 100)
+    put_at(busy, 1, 7)
+    assert [len(first.take()), len(second.take())] == [7, 0]
+    assert demand_of(at_second) == {0: 100, 1: 0}

@@ -30,7 +30,7 @@ class Share(Protocol):
 
     node: int
     outstanding: int
-    is_ready: bool
+    ready: int  # how many messages it said to have that nobody has credit for
     is_attached: bool
     is_recalled: bool
     is_used: bool  # it gave back all that it had not used: the rest is messages that are being removed
@@ -67,6 +67,7 @@ class FrontReceiver:
         self.is_over = False
         self.is_deaf = False
         """Its link is gone, and its message session is given back later: what is still handed over is free then."""
+        self._kept_unused = 0  # of what it asked for at this node alone, how much has not become messages
         self._is_draining = False
         self._is_planning = False
         self._is_planned_again = False
@@ -147,32 +148,35 @@ class FrontReceiver:
         share.outstanding -= len(taken)
         share.is_used = False
         if share.is_here:
+            self._kept_unused = max(0, self._kept_unused - len(taken))
             self._keeping.done_here(len(taken))
         fresh = self._sift(self.receiver, share.node, taken)
         self.receiver.credit += len(taken) - len(fresh)
         if fresh and not self.is_deaf:
             tell(self.receiver.deliver, fresh)
-        if share.is_ready and not share.outstanding and not self._is_draining:
+        if share.ready and not share.outstanding and not self._is_draining:
             self._plan(self._now)
 
-    def told_ready(self, share: Share, now: Millis) -> None:
+    def told_ready(self, share: Share, count: int, now: Millis) -> None:
         if share.outstanding and self.receiver.mode is ReceiveMode.PEEK_LOCK:
             return  # it did not have this demand yet when it said so, and says it again if it still has more
-        share.is_ready = True
+        share.ready = count
         if not share.outstanding and not self._is_draining:
             self._plan(now)
 
     def look_again(self, now: Millis) -> None:
         """A part may starve because another one said that it had messages, and somebody else has got them since."""
-        if not self._is_draining and any(share.is_ready for share in self.shares):
+        if not self._is_draining and any(share.ready for share in self.shares):
             for share in self.shares:
                 share.is_used = False  # a removal may have failed since, and then its demand is free again
             self._plan(now)
 
     def returned(self, share: Share, unused: int, now: Millis) -> None:
         share.is_recalled = False
-        share.is_ready = False
+        share.ready = 0
         share.outstanding -= unused
+        if share.is_here:
+            self._unkeep(unused)
         share.is_used = share.outstanding > 0
         if self.is_over:
             return
@@ -201,9 +205,12 @@ class FrontReceiver:
             self._leave(share, now)
             self._plan(now)
             return
-        share.is_attached = share.is_ready = share.is_recalled = share.is_used = False
+        share.is_attached = share.is_recalled = share.is_used = False
+        share.ready = 0
         unused, share.outstanding = share.outstanding, 0
         self.receiver.credit += unused
+        if share.is_here:
+            self._unkeep(unused)
         is_for_good = not isinstance(error, FragmentUnavailable)
         is_left_alone = len(self.shares) == 1 or not any(each.is_attached for each in self.shares)
         if is_for_good or (is_left_alone and not self._may_return()):
@@ -241,12 +248,16 @@ class FrontReceiver:
         shares = [share for share in self.shares[turn:] + self.shares[:turn] if share.is_attached]
         credit = max(0, self.receiver.credit)
         self._now = now
-        if self.is_over or not (credit or any(share.is_ready for share in shares)):
+        if self.is_over or not (credit or any(share.ready for share in shares)):
             return
         # A part that has used its demand for messages which are being removed counts once these have come.
-        ready = [share.is_ready and not share.outstanding for share in shares]
-        outstanding = [share.outstanding for share in shares]
-        given, recalled = self._kept(credit, shares, ready, now) or plan_demand(credit, len(shares), ready, outstanding)
+        ready = [0 if share.outstanding else share.ready for share in shares]
+        kept = self._kept(credit, shares, ready, now)
+        if kept is None:
+            outstanding = [share.outstanding for share in shares]
+            given, recalled = plan_demand(credit, len(shares), [count > 0 for count in ready], outstanding)
+        else:
+            given, recalled = kept
         if credit:
             self._turn += 1  # where credit is scarce, the parts take turns
         for share, demand in zip(shares, given, strict=True):
@@ -254,22 +265,33 @@ class FrontReceiver:
                 self.receiver.credit -= demand
                 share.outstanding += demand
                 share.is_used = False
-                share.is_ready = False  # it says so again if it has still more
+                share.ready = 0  # it says so again if it has still more
                 share.give(demand, now)
         for part in recalled:
             share = shares[part]
             if share.is_attached and not share.is_recalled and not share.is_used:
                 share.recall(now, waits=False)
 
-    def _kept(self, credit: int, shares: Sequence[Share], ready: Sequence[bool], now: Millis) -> DemandPlan | None:
-        """All of it for the part of this node, unless that has nothing while another one waits for demand."""
-        if not 0 < credit <= self._keeping.room(now):
+    def _kept(self, credit: int, shares: Sequence[Share], ready: Sequence[int], now: Millis) -> DemandPlan | None:
+        """All of it for the part of this node. While that has nothing, others get as much as they say they have."""
+        here = next((place for place, share in enumerate(shares) if share.is_here), None)
+        if here is None or not 0 < credit <= self._keeping.room(now):
             return None
-        here = [share.is_here for share in shares]
-        if True not in here or (any(ready) and not shares[here.index(True)].is_fed):
-            return None
+        given = [0] * len(shares)
+        if any(ready) and not shares[here].is_fed:
+            for place, count in enumerate(ready):
+                given[place] = min(count, credit)
+                credit -= given[place]
+        given[here] += credit
+        self._kept_unused += credit
         self._keeping.keep(credit)
-        return DemandPlan([credit if is_here else 0 for is_here in here], [])
+        return DemandPlan(given, [])
+
+    def _unkeep(self, unused: int) -> None:
+        """The part of this node gives back what was not used: others may still do as much for themselves."""
+        kept = min(unused, self._kept_unused)
+        self._kept_unused -= kept
+        self._keeping.unkeep(kept)
 
 
 class LocalShare:
@@ -280,7 +302,8 @@ class LocalShare:
     def __init__(self, front: FrontReceiver, queue: MessageQueue, left_overs: LeftOvers, node: int) -> None:
         self.node = node
         self.outstanding = 0
-        self.is_ready = self.is_attached = self.is_recalled = self.is_used = False
+        self.ready = 0
+        self.is_attached = self.is_recalled = self.is_used = False
         self.credit = 0
         self.mode: ReceiveMode = front.receiver.mode
         hold = front.receiver.session
@@ -292,14 +315,14 @@ class LocalShare:
 
     @property
     def is_fed(self) -> bool:
-        return self.is_ready or any(
+        return self.ready > 0 or any(
             fragment.lane.ready or fragment.lane.is_filling for fragment in self._queue.fragments
         )
 
     def attach(self, now: Millis) -> None:
         self._now = now
         self.credit = self.outstanding = 0
-        self._left_overs.add(self, lambda _: self._front.told_ready(self, self._now))
+        self._left_overs.add(self, lambda count: self._front.told_ready(self, count, self._now))
         self._queue.attach(self, now)
         self.is_attached = True
 
@@ -354,7 +377,8 @@ class DistantShare:
     def __init__(self, front: FrontReceiver, peer: Peer, key: int) -> None:
         self.node = peer.node
         self.outstanding = 0
-        self.is_ready = self.is_attached = self.is_recalled = self.is_used = False
+        self.ready = 0
+        self.is_attached = self.is_recalled = self.is_used = False
         self.key = key
         self._front = front
         self._peer = peer
@@ -390,8 +414,8 @@ class DistantShare:
     def delivered(self, taken: list[TakenMessage]) -> None:
         self._front.delivered(self, taken)
 
-    def told_ready(self, now: Millis) -> None:
-        self._front.told_ready(self, now)
+    def told_ready(self, count: int, now: Millis) -> None:
+        self._front.told_ready(self, count, now)
 
     def lost(self, error: MessagingError, now: Millis) -> None:
         session = self._front.receiver.session

@@ -60,3 +60,8 @@ class Keeping:
     def keep(self, count: int) -> None:
         for node in self._room:
             self._room[node] -= count
+
+    def unkeep(self, count: int) -> None:
+        """It was not used."""
+        for node in self._room:
+            self._room[node] = min(ROOM_MAX, self._room[node] + count)

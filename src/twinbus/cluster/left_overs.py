@@ -26,8 +26,11 @@ class LeftOvers:
     def rearm(self, who: object) -> None:
         self._told.discard(who)
 
-    def _left_over(self, ready_count: int) -> None:
+    def _left_over(self, ready: Callable[[], int]) -> None:
         for who, tell in list(self._tells.items()):
+            left = ready()
+            if not left:
+                break  # somebody gave credit for the rest
             if who not in self._told:
                 self._told.add(who)
-                tell(ready_count)
+                tell(left)

@@ -93,12 +93,13 @@ class RemoteShare(Protocol):
     """A receiver of this node at a part of its queue."""
 
     key: int
+    outstanding: int
 
     def delivered(self, taken: list[TakenMessage]) -> None: ...
 
     def lost(self, error: MessagingError, now: Millis) -> None: ...
 
-    def told_ready(self, now: Millis) -> None: ...
+    def told_ready(self, count: int, now: Millis) -> None: ...
 
 
 class _Silent:
@@ -373,9 +374,13 @@ class Peer:
             self.settle_each(key, tokens, RELEASE, SILENT, None)
 
     def ready(self, payload: bytes, now: Millis) -> None:
-        key, _ = unpack(QUEUE, payload)
+        key, left = unpack(QUEUE, payload)
         for share in [share for share in self.shares.values() if share.key == key]:
-            share.told_ready(now)
+            before = share.outstanding
+            share.told_ready(left, now)
+            left -= share.outstanding - before
+            if left <= 0:
+                break  # it says so again if it has still more
 
     def hold_over(self, payload: bytes) -> None:
         hold = self.holds.get(unpack(COUNTED, payload)[0])

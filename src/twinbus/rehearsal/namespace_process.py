@@ -58,7 +58,7 @@ class NamespaceStopped(MessagingError):
 
 
 class NamespaceProcess:
-    """`options` are those of `twinbus serve`. With fixed ports it has the same address after `kill` and `start`.
+    """`options` are those of `twinbus serve`; unless they say otherwise, one process serves. With fixed ports it has the same address after `kill` and `start`.
 
     `options` and `variables` are all that configures it: neither a file nor what the environment says of namespaces does.
     """
@@ -69,7 +69,7 @@ class NamespaceProcess:
         self.name = name
         self.log = data / name / LOG_NAME
         self._command = [
-            *(sys.executable, "-m", "twinbus", "serve", name, "--data", str(data), "--json"),
+            *(sys.executable, "-m", "twinbus", "serve", name, "--data", str(data), "--json", "--processes", "1"),
             *options,
         ]
         self._environment = {**_unconfigured(os.environ), **variables}

@@ -7,6 +7,7 @@ import asyncio
 import os
 import random
 import signal
+import statistics
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,8 @@ SENDING_S = 3.0
 BACK_S = 3.0
 """In which the fragments of a killed process are served again, on a machine with nothing else to do."""
 DRAINED_S = 120.0
+KILLS = 25
+"""Of one namespace, one after the other."""
 
 
 async def send_until(client: ServiceBusClient, name: str, stop: asyncio.Event, acknowledged: set[str]) -> int:
@@ -99,12 +102,14 @@ async def test_what_was_acknowledged_before_a_process_was_killed_is_there(tmp_pa
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("first", range(0, 100, KILLS))
 async def test_a_hundred_processes_are_killed_under_load_and_nothing_is_lost(
-    tmp_path: Path, measured: Measured
+    tmp_path: Path, first: int, measured: Measured
 ) -> None:
     async with several_nodes(NODES, tmp_path, "parts:partitioned") as namespace:
-        back_s = sorted([await kill_under_load(namespace, seed) for seed in range(100)])
+        back_s = [await kill_under_load(namespace, seed) for seed in range(first, first + KILLS)]
     soon = sum(each < BACK_S for each in back_s)
-    measured("kills of one of four processes", {"in all": 100, f"back in {BACK_S:.0f} s": soon})
-    measured("back after a kill", {"ms in the middle": int(1_000 * back_s[50]), "ms at most": int(1_000 * back_s[-1])})
+    measured("kills of one of four processes", {"in all": KILLS, f"back in {BACK_S:.0f} s": soon})
+    middle, most = int(1_000 * statistics.median(back_s)), int(1_000 * max(back_s))
+    measured(f"back after a kill, from seed {first}", {"ms in the middle": middle, "ms at most": most})

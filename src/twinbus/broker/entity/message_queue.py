@@ -118,8 +118,8 @@ class MessageQueue:
         for fragment in self.fragments:
             fragment.refill(fragment.lane)
 
-    def tell_left_over(self, call: Callable[[int], None]) -> None:
-        """From now on, how many messages are ready that no receiver has credit for, whenever there are any."""
+    def tell_left_over(self, call: Callable[[Callable[[], int]], None]) -> None:
+        """From now on, whenever messages are ready that no receiver has credit for, with what tells how many."""
         self._merge.left_over = call
 
     # Receiving

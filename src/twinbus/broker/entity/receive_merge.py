@@ -20,7 +20,7 @@ from twinbus.broker.telling import tell
 from twinbus.clock import Millis
 
 
-def _nobody_cares(count: int) -> None:
+def _nobody_cares(ready: Callable[[], int]) -> None:
     """Receivers with credit at other nodes would."""
 
 
@@ -30,9 +30,9 @@ class ReceiveMerge:
         self._receivers: deque[Consumer] = deque()
         self._turn = 0
         self._is_pumping = False
-        self._left = 0
-        self.left_over: Callable[[int], None] = _nobody_cares
-        """Called with how many messages are ready that no receiver has credit for."""
+        self._is_left_over = False
+        self.left_over: Callable[[Callable[[], int]], None] = _nobody_cares
+        """Called while messages are ready that no receiver has credit for, with what tells how many."""
 
     def __len__(self) -> int:
         return len(self._receivers)
@@ -49,6 +49,9 @@ class ReceiveMerge:
         receivers, self._receivers = list(self._receivers), deque()
         return receivers
 
+    def _ready_count(self) -> int:
+        return sum([len(fragment.lane.ready) for fragment in self._fragments])
+
     def pump(self, now: Millis) -> None:
         if self._is_pumping:
             return
@@ -58,19 +61,19 @@ class ReceiveMerge:
                 pass
         finally:
             self._is_pumping = False
-        if self._left:
-            left, self._left = self._left, 0
-            self.left_over(left)
+        if self._is_left_over:
+            self._is_left_over = False
+            self.left_over(self._ready_count)
 
     def _share_out(self, now: Millis) -> bool:
         """One round over the receivers; false when nobody has credit or nothing is ready."""
         # First, since credit is raised all the time on queues that are kept empty, and receivers may be thousands.
-        ready_count = sum([len(fragment.lane.ready) for fragment in self._fragments])
+        ready_count = self._ready_count()
         if not ready_count:
             return False
         hungry = [(place, receiver) for place, receiver in enumerate(self._receivers) if receiver.credit > 0]
         if not hungry:
-            self._left = ready_count
+            self._is_left_over = True
             return False
         share = -(-ready_count // len(hungry))
         for place, receiver in hungry[:ready_count]:
