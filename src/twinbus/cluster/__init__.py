@@ -9,8 +9,8 @@ left_overs            who has to know of messages that nobody has credit for
 peers                 the other nodes, as fronts ask them
 fronts                the entities of the namespace at one node: each itself, or a front
 front_target          where messages are sent to: `front_runs` looks for a node that takes them, `held_sends` are those that wait for one
-front_source          where they are received from: `front_receiver` and `demand` share credit out, `front_commands` asks around,
-                      `session_waiter` waits for a message session
+front_source          where they are received from: `front_receiver` and `demand` share credit out to its `shares` at the parts,
+                      `front_commands` asks around, `session_waiter` waits for a message session
 front_transaction     a transaction at the node that has its fragment
 ownership             which node has which fragments
 keeping               how much of its own a node may keep, so that it crosses no line

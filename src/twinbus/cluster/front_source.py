@@ -22,11 +22,12 @@ from twinbus.broker.outcomes import RELEASE, Outcome
 from twinbus.broker.replies import Reply, SettleReply, Waiter
 from twinbus.clock import Clock, Millis
 from twinbus.cluster.front_commands import run_command
-from twinbus.cluster.front_receiver import DistantShare, FrontReceiver, LocalShare
+from twinbus.cluster.front_receiver import FrontReceiver
 from twinbus.cluster.ownership import Owners, Ownership
 from twinbus.cluster.part import PartServer
 from twinbus.cluster.peers import SILENT, Hold, Peers
 from twinbus.cluster.session_waiter import SessionWaiter
+from twinbus.cluster.shares import DistantShare, LocalShare
 from twinbus.cluster.talk import Topic
 from twinbus.errors import ArgumentError, FragmentUnavailable, MessagingError, SessionLockLost
 from twinbus.model.partition_key import candidates
