@@ -1,21 +1,28 @@
 """What a second process brings, and what four and eight would.
 
-    python -m bench.cores [--rounds 3] [--processes 1,2] [--seconds 3] [--each]
+    python -m bench.cores [--rounds 3] [--processes 1,2] [--seconds 3] [--each] [--pinned]
 
 Namespaces with each number of processes are served in turns, and load is put on both kinds of queue: sending (1 KiB, 4 connections,
-1,000 in flight), draining over 4 connections, and 4 senders beside 4 receivers. With `--each` there are as many for each process: a process
-that has less to do takes smaller bursts, and those cost more a message. Rates need a machine with nothing else to do; the processor time of every process, for each
-message, does not. From that follows the rate on a machine with enough cores: nodes alike share the work, so N of them decide
+1,000 in flight), draining over 4 connections, and 4 senders beside 4 receivers. With `--each` there are as many for each process: a
+process that has less to do takes smaller bursts, and those cost more a message. Rates need a machine with nothing else to do; the
+processor time of every process, for each message, does not. From that follows the rate on a machine with enough cores: nodes alike
+share the work, so N of them decide
 
     N / (d + r * (N - 1) / N) messages a second
 
 where d is what one process needs for a message, and r what it costs if the message lies at another node: both are measured, with
-one process and with two. With `--processes 1,2,4` the cost of four is measured as well, and needs no formula: what four bring is 4 d / d4. The
-store processes are the next limit, then the disk. The load is shown as `load`. The last lines have how much of a core each process
-took: where all of them together take all cores, no number of processes makes a rate higher.
+one process and with two. With `--processes 1,2,4` the cost of four is measured as well, and what they bring is 4 d / d4. The store
+processes are the next limit, then the disk.
+
+Cores share caches, or are two threads of one: each is slower while the other works, and more processes keep both at work. With
+`--pinned` everything runs on one core, so that costs can be compared whatever the number of processes.
+
+The load is shown as `load`. The last lines have how much of a core each process took: where all of them together take all cores,
+no number of processes makes a rate higher.
 """
 
 import argparse
+import os
 import resource
 import statistics
 from collections import defaultdict
@@ -98,7 +105,10 @@ def main() -> None:
     parser.add_argument("--processes", default="1,2")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--each", action="store_true", help="4 connections for each process, and not in all")
+    parser.add_argument("--pinned", action="store_true", help="all processes on one core: for costs, not for rates")
     options = parser.parse_args()
+    if options.pinned:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     counts = [int(each) for each in options.processes.split(",")]
     found: dict[str, dict[int, list[Measured]]] = defaultdict(lambda: defaultdict(list))
     for name, count, measured in rounds(options.rounds, counts, options.seconds, each=options.each):
