@@ -1,8 +1,8 @@
 """How many processes serve a namespace best on this machine, if nobody says.
 
 One for every two cores: under load a process takes one, its stores half of another, and the applications need some too. On two
-cores a second process brings partitioned queues something and costs ordinary ones as much (docs/benchmarks.md). At most four: each
-takes memory whether it is needed or not.
+cores one process with its stores and the load fill both, which was measured; for more cores it follows from the processor time of
+a message with one, two and four processes (docs/benchmarks.md). At most four: each takes memory whether it is needed or not.
 """
 
 import os
