@@ -115,8 +115,13 @@ class Crossing:
 
 
 @pytest.fixture
-def sim(monkeypatch: pytest.MonkeyPatch) -> ClusterSimulation:
-    monkeypatch.setattr(Simulation, "node_count", 2)
+def nodes() -> int:
+    return 2
+
+
+@pytest.fixture
+def sim(nodes: int, monkeypatch: pytest.MonkeyPatch) -> ClusterSimulation:
+    monkeypatch.setattr(Simulation, "node_count", nodes)
     made = Simulation(4)
     assert isinstance(made, ClusterSimulation)
     made.queue(QueueDescription("q", enable_partitioning=True))
@@ -217,9 +222,10 @@ def test_where_both_nodes_have_receivers_most_messages_cross_no_line_and_all_com
 
 @pytest.fixture
 def busy(sim: ClusterSimulation) -> ClusterSimulation:
-    """Receivers of node 1 have taken much of late, so node 0 may keep as much."""
-    keeping = front(sim, 0).main._keeping
-    keeping.told(1, 1_000, sim.now)
+    """Receivers of every node have taken much of late, so each may keep as much."""
+    for node in range(len(sim.nodes)):
+        for other in range(len(sim.nodes)):
+            front(sim, node).main._keeping.told(other, 1_000, sim.now)
     return sim
 
 
@@ -281,3 +287,12 @@ def test_only_as_many_receivers_as_are_needed_hear_what_is_left_over(busy: Clust
     put_at(busy, 1, 7)
     assert [len(first.take()), len(second.take())] == [7, 0]
     assert demand_of(at_second) == {0: 100, 1: 0}
+
+
+@pytest.mark.parametrize("nodes", [4])
+def test_of_what_is_left_over_every_node_gives_demand_for_its_share(busy: ClusterSimulation) -> None:
+    fronts = [receiver_at(busy, node, 100)[1] for node in (1, 2, 3)]
+    put_at(busy, 0, 30)
+    demand = [demand_of(front) for front in fronts]
+    assert sum(sum(each.values()) for each in demand) == 3 * 100 - 30
+    assert sum(each[0] for each in demand) < 30

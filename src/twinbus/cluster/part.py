@@ -156,7 +156,7 @@ class PartServer:
             visitor.receivers[number] = receiver
             if not queue.requires_session and queue not in visitor.told_queues:
                 visitor.told_queues.add(queue)
-                self.left_overs(queue).add(line, lambda ready: line.tell(Topic.READY, QUEUE.pack(key, ready)))
+                self.left_overs(queue).add(line, lambda ready: self._tell_ready(line, key, ready))
             queue.attach(receiver, now)
             if not queue.requires_session:
                 self.left_overs(queue).rearm(line)
@@ -164,6 +164,10 @@ class PartServer:
         except MessagingError as error:
             visitor.receivers.pop(number, None)
             line.tell(Topic.LOST, values.encode((number, encode_error(error))))
+
+    def _tell_ready(self, line: Line, key: int, ready: int) -> None:
+        """All nodes are told, and each of its share: if all gave demand for everything, most of it would find nothing."""
+        line.tell(Topic.READY, QUEUE.pack(key, -(-ready // max(1, len(self._visitors)))))
 
     def _demand(self, line: Line, payload: bytes, now: Millis) -> None:
         number, demand = unpack(DEMAND, payload)

@@ -8,7 +8,7 @@
     RECALL           front   part    id, whether to wait for what is being read          how much was not used
     CLOSE            front   part    id                                                  when nothing more comes
     DELIVER          part    front   id; messages by column
-    READY            part    front   queue: it has more than it has demand for
+    READY            part    front   queue: it has more than it has demand for, and how much of that is for this node
     LOST             part    front   id, error: the receiver is gone
     BROUGHT, TAKEN   front   front   queue or topic: how many messages its own clients brought to its part, or took from it
     HOLD_OVER        part    front   hold: the message session is not held any more
