@@ -28,9 +28,9 @@ from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.client.connecting.wire import Wire
 from twinbus.client.receiver import Receiver
 from twinbus.client.sender import Sender
-from twinbus.client.wire import Wire
 
 TIMEOUT_S = 30.0
 STAMP = struct.Struct(">d")

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from twinbus.pipeline.source.columns import arrow_schema, ddl
-from twinbus.pipeline.source.shaped_rows import BATCH_BYTES_MAX, BATCH_ROWS_MAX
+from twinbus.pipeline.source.rows.columns import arrow_schema, ddl
+from twinbus.pipeline.source.rows.shaped_rows import BATCH_BYTES_MAX, BATCH_ROWS_MAX
 
 TASKS = 16
 FACTS_SIZE = 200

@@ -30,7 +30,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.connecting.connection_string import parse_connection_string
 
 PEERS = ("rabbitmq-classic", "rabbitmq-quorum", "rabbitmq4-classic", "rabbitmq4-quorum")
 TITLES = {

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from bench.processor_time import processor_seconds
 from bench.scenarios import Scenario
-from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.connecting.connection_string import parse_connection_string
 
 LOAD = Path(__file__).with_name("load.py")
 PRELOAD_SECONDS = 2.0

@@ -15,8 +15,8 @@ from tests.attack.test_noise import port_of, root_of
 from twinbus.amqp.codec.performatives import Transfer
 from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
 from twinbus.amqp.codec.terminus import Target
-from twinbus.client.connection_string import parse_connection_string
-from twinbus.client.token_sources import sign
+from twinbus.client.connecting.connection_string import parse_connection_string
+from twinbus.client.connecting.token_sources import sign
 from twinbus.testing.local_namespace import LocalNamespace
 
 CONNECTIONS = 10

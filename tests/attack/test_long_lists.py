@@ -10,11 +10,11 @@ import pytest
 
 from tests.attack.longest_turn import LongestTurn
 from tests.measured import Measured
-from twinbus.client.connection_string import parse_connection_string
-from twinbus.client.token_sources import sign
+from twinbus.client.connecting.connection_string import parse_connection_string
+from twinbus.client.connecting.token_sources import sign
 from twinbus.management.catalog import Catalog
 from twinbus.model.descriptions import CorrelationFilter, QueueDescription, RuleDescription, SubscriptionDescription
-from twinbus.server.holdings import CATALOG_NAME
+from twinbus.server.data.holdings import CATALOG_NAME
 from twinbus.testing.local_namespace import LocalNamespace
 
 TURN_MAX_S = 0.04

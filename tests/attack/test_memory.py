@@ -39,9 +39,9 @@ from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.gateway import connection_gateway
 from twinbus.model.descriptions import QueueDescription
-from twinbus.server import listener
-from twinbus.server.admission import SharedLimits
-from twinbus.server.listener import AmqpTransport
+from twinbus.server.listening import listener
+from twinbus.server.listening.admission import SharedLimits
+from twinbus.server.listening.listener import AmqpTransport
 from twinbus.server.namespace import NamespaceServer
 from twinbus.server.server_settings import ServerSettings
 from twinbus.store.changes import StoredMessage

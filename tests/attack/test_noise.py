@@ -15,7 +15,7 @@ from tests.attack.attacker import NOISES, WEBSOCKET_HELLO, Attacker, WebSocketAt
 from tests.attack.longest_turn import LongestTurn, worked_s
 from twinbus.amqp.codec.sasl import SaslCredentials, plain_credentials
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
-from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.connecting.connection_string import parse_connection_string
 from twinbus.testing.local_namespace import LocalNamespace
 
 REQUEST_COUNT = 15

@@ -15,7 +15,7 @@ import pytest
 from tests.pairing.quick_sdk import quick_sdk
 from twinbus.cli.app import run
 from twinbus.client.blocking import BlockingNamespace
-from twinbus.client.trust import CA_FILE_VARIABLE
+from twinbus.client.connecting.trust import CA_FILE_VARIABLE
 
 STOP_WAIT_S = 30.0
 

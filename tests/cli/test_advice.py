@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import STOP_WAIT_S, Commands, Served
 from twinbus.cli.app import run
 from twinbus.cli.failures import FAILED, WRONG_USE
-from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.connecting.connection_string import parse_connection_string
 
 
 def complaint(*words: str, code: int = FAILED) -> str:

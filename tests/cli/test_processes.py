@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import STOP_WAIT_S, Served, serve
 from twinbus.cli.app import run
 from twinbus.cli.failures import WRONG_USE
-from twinbus.server.data_folder import DataFolder
+from twinbus.server.data.data_folder import DataFolder
 
 WAIT_S = 60.0
 

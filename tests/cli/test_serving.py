@@ -21,7 +21,7 @@ from twinbus.cli.failures import WRONG_USE
 from twinbus.cli.namespaces.next_steps import shown_command
 from twinbus.cli.namespaces.running import find_running, read_running
 from twinbus.errors import ArgumentError
-from twinbus.server.sockets import bind
+from twinbus.server.listening.sockets import bind
 
 ENTITIES = """
 [[queue]]

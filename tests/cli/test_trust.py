@@ -10,7 +10,7 @@ from tests.cli.conftest import Served, serve
 from twinbus.cli.app import run
 from twinbus.cli.failures import FAILED
 from twinbus.cli.namespaces.system_trust import SystemTrust, system_trust
-from twinbus.client.trust import CA_FILE_VARIABLE, OPENSSL_VARIABLE, REQUESTS_VARIABLE
+from twinbus.client.connecting.trust import CA_FILE_VARIABLE, OPENSSL_VARIABLE, REQUESTS_VARIABLE
 
 COMMANDS = (["queue", "list"], ["send", "orders", "hello"], ["purge", "orders", "--yes"])
 """By the official administration client, the official client and ours."""

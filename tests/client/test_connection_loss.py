@@ -10,7 +10,7 @@ import pytest
 from tests.client.relay import Relay
 from tests.interop.child_server import ChildServer
 from tests.interop.running_server import RunningServer, ShiftedClock
-from twinbus.client import wire
+from twinbus.client.connecting import wire
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.client.outcomes import Outcomes

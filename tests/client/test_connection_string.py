@@ -2,7 +2,7 @@
 
 import pytest
 
-from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.connecting.connection_string import parse_connection_string
 from twinbus.errors import ArgumentError
 
 KEYS = "SharedAccessKeyName=root;SharedAccessKey=secret="

@@ -11,12 +11,19 @@ from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
 
 from tests.client.relay import Relay
 from tests.interop.running_server import RunningServer, ShiftedClock
-from twinbus.client.dialling import Transport
+from twinbus.client.connecting.dialling import Transport
+from twinbus.client.connecting.token_sources import (
+    SCOPE,
+    CredentialTokens,
+    Token,
+    TokenCredential,
+    TokenUnavailable,
+    sign,
+)
+from twinbus.client.connecting.tokens import renewal_due
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.client.sender import Sender
-from twinbus.client.token_sources import SCOPE, CredentialTokens, Token, TokenCredential, TokenUnavailable, sign
-from twinbus.client.tokens import renewal_due
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, OperationTimeout, Unauthorized
 from twinbus.server.tls import server_context

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from tests.interop.running_server import RunningServer
+from twinbus.client.connecting.token_sources import TOKEN_LIFETIME_S, sign
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
-from twinbus.client.token_sources import TOKEN_LIFETIME_S, sign
 from twinbus.errors import ArgumentError, EntityNotFound, MessagingError, Unauthorized
 from twinbus.model.descriptions import AuthorizationRule, Right
 

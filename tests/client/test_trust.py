@@ -9,10 +9,8 @@ import pytest
 from tests.interop.running_server import RunningServer
 from twinbus.client.administration import administration_client
 from twinbus.client.async_administration import async_administration_client
-from twinbus.client.connection_string import parse_connection_string
-from twinbus.client.namespace import Namespace
-from twinbus.client.remote_errors import PeerNotTrusted
-from twinbus.client.trust import (
+from twinbus.client.connecting.connection_string import parse_connection_string
+from twinbus.client.connecting.trust import (
     CA_FILE_VARIABLE,
     OPENSSL_VARIABLE,
     REQUESTS_VARIABLE,
@@ -20,6 +18,8 @@ from twinbus.client.trust import (
     stock_client_options,
     tls_context,
 )
+from twinbus.client.namespace import Namespace
+from twinbus.client.remote_errors import PeerNotTrusted
 from twinbus.errors import ArgumentError
 
 KEYS = "SharedAccessKeyName=n;SharedAccessKey=k"

@@ -13,12 +13,12 @@ from websockets.http11 import Request, Response
 from tests.client.relay import Relay
 from tests.interop.running_server import RunningServer, wait_until
 from twinbus.client.blocking import BlockingNamespace
-from twinbus.client.connection_string import parse_connection_string
-from twinbus.client.dialling import Address, Transport, address_of
+from twinbus.client.connecting.connection_string import parse_connection_string
+from twinbus.client.connecting.dialling import Address, Transport, address_of
+from twinbus.client.connecting.websocket import OUTGOING_SIZE_MAX, SUB_PROTOCOL
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.client.remote_errors import ConnectionLost, PeerNotTrusted, WebSocketRefused
-from twinbus.client.websocket import OUTGOING_SIZE_MAX, SUB_PROTOCOL
 from twinbus.errors import ArgumentError, EntityNotFound, OperationTimeout
 
 KEYS = "SharedAccessKeyName=root;SharedAccessKey=secret"
@@ -154,7 +154,7 @@ async def test_without_tls_too_it_is_the_port_of_the_connection_string(server: R
 async def test_a_node_without_the_package_says_that_it_has_to_be_installed(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "twinbus.client.websocket")
+    monkeypatch.delitem(sys.modules, "twinbus.client.connecting.websocket")
     monkeypatch.setitem(sys.modules, "websockets.client", None)
     with pytest.raises(ArgumentError, match="pip install websockets"):
         await connect(server, http_of(server))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from twinbus.pipeline.connection_options import CONNECTION_OPTIONS
 from twinbus.pipeline.reference import reference
-from twinbus.pipeline.source.columns import NAMES
 from twinbus.pipeline.source.option_table import SOURCE_OPTIONS
+from twinbus.pipeline.source.rows.columns import NAMES
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "spark-options.md"
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.interop.conftest import quick_polling
 from tests.interop.running_server import RunningServer
-from twinbus.client.token_sources import sign
+from twinbus.client.connecting.token_sources import sign
 from twinbus.model.descriptions import AuthorizationRule, Right
 
 RULES = (

@@ -15,7 +15,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 import twinbus.http
 from tests.http.messaging.test_refusals import OPERATIONS
 from tests.interop.running_server import RunningServer
-from twinbus.client.token_sources import sign
+from twinbus.client.connecting.token_sources import sign
 from twinbus.http.administration.resources import Resource, read_resource
 from twinbus.http.messaging.messaging_api import MessagingApi
 from twinbus.http.websocket import PATHS as WEBSOCKETS

@@ -23,9 +23,9 @@ from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.gateway.connections import Connections, MakeGateway
 from twinbus.gateway.turns import Turns
 from twinbus.http.websocket import PATH, SUB_PROTOCOL, websocket_routes
-from twinbus.server.admission import Admission, SharedLimits
-from twinbus.server.http_server import HttpServer
-from twinbus.server.refusal_log import RefusalLog
+from twinbus.server.listening.admission import Admission, SharedLimits
+from twinbus.server.listening.http_server import HttpServer
+from twinbus.server.listening.refusal_log import RefusalLog
 
 FRAMES_PER_CONNECTION = 40
 CONNECTIONS_PER_NAMESPACE = 500

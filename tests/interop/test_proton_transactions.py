@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.interop.running_server import RunningServer
-from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.connecting.connection_string import parse_connection_string
 
 proton = pytest.importorskip("proton")
 handlers = pytest.importorskip("proton.handlers")

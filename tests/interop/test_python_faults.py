@@ -9,7 +9,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.exceptions import ServiceBusError
 
 from tests.interop.running_server import RunningServer, wait_until
-from twinbus.client.token_sources import sign
+from twinbus.client.connecting.token_sources import sign
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from twinbus.client.trust import CA_FILE_VARIABLE
+from twinbus.client.connecting.trust import CA_FILE_VARIABLE
 from twinbus.pairing import pair_namespaces
 from twinbus.testing.local_namespace import LocalNamespace
 from twinbus.testing.pytest_plugin import Pair

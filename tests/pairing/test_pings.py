@@ -21,7 +21,7 @@ from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
 from twinbus.pairing.deciding.entity_watch import Ping
 from twinbus.pairing.deciding.send_availability import SendAvailability
 from twinbus.pairing.pings import Pings, PingThread, ping_timeout_s
-from twinbus.server.sockets import bind, port_of
+from twinbus.server.listening.sockets import bind, port_of
 
 ENTITIES = 100
 INTERVAL = timedelta(seconds=5)

@@ -17,12 +17,12 @@ from twinbus.http.websocket import WebSocketConnection
 from twinbus.pipeline.connection_options import ConnectionOptions, OptionError, default_credential
 from twinbus.pipeline.replay.dead_letter_task import MovePlan, run_move
 from twinbus.pipeline.sink.writers import writer
+from twinbus.pipeline.source.access.connections import CONNECTIONS
 from twinbus.pipeline.source.batch_reader import ServiceBusBatchReader
-from twinbus.pipeline.source.columns import NAMES
-from twinbus.pipeline.source.connections import CONNECTIONS
 from twinbus.pipeline.source.live_entity import SourceFailed
 from twinbus.pipeline.source.option_table import BATCH
 from twinbus.pipeline.source.options import SourceOptions
+from twinbus.pipeline.source.rows.columns import NAMES
 
 SECRET = "eyJhbGciOiJub25lIn0.c2VjcmV0.c2lnbmF0dXJl"
 NOW = 1_767_355_200_000

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
 )
 
 from twinbus.pipeline.sink.columns import COLUMNS, READ_ONLY, SchemaError, check_destination, find_columns
-from twinbus.pipeline.source.columns import NAMES as SOURCE_COLUMNS
+from twinbus.pipeline.source.rows.columns import NAMES as SOURCE_COLUMNS
 
 TEXT_MAP = MapType(StringType(), StringType())
 

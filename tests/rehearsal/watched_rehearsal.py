@@ -11,7 +11,7 @@ import pytest
 from tests.rehearsal.counted_lines import CountedLine, LineKey, Step, add_up
 from tests.rehearsal.sdk_wire import watched_sdk
 from tests.rehearsal.wire_count import WireCount
-from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.connecting.connection_string import parse_connection_string
 from twinbus.clock import SteadyClock
 from twinbus.meter.operation import Cause, Operation
 from twinbus.model.paths import is_backlog_queue

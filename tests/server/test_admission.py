@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from twinbus.server.admission import Admission, SharedLimits
-from twinbus.server.refusal_log import LOG_EVERY, RefusalLog
+from twinbus.server.listening.admission import Admission, SharedLimits
+from twinbus.server.listening.refusal_log import LOG_EVERY, RefusalLog
 
 NOON = 1_000_000
 
@@ -77,7 +77,7 @@ def test_a_refusal_is_logged_at_once_and_then_once_a_minute_with_a_count(caplog:
 def test_the_limit_of_descriptors_is_raised_as_far_as_allowed() -> None:
     program = (
         "import resource as r\n"
-        "from twinbus.server.admission import raise_descriptor_limit, socket_count_max\n"
+        "from twinbus.server.listening.admission import raise_descriptor_limit, socket_count_max\n"
         "hard = min(r.getrlimit(r.RLIMIT_NOFILE)[1], 4096)\n"
         "r.setrlimit(r.RLIMIT_NOFILE, (256, hard))\n"
         "raise_descriptor_limit()\n"

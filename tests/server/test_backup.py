@@ -12,8 +12,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from tests.cli.conftest import Commands, serve
 from twinbus.cli.app import run
 from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse, StoreUnavailable
-from twinbus.server.backup import MANIFEST, back_up, check_backup, restore
-from twinbus.server.data_folder import DataFolder, known_store_paths
+from twinbus.server.data.backup import MANIFEST, back_up, check_backup, restore
+from twinbus.server.data.data_folder import DataFolder, known_store_paths
 from twinbus.store.folder.journal import segment_numbers, segment_path
 
 NOW = "2026-01-02T03:04:05+00:00"

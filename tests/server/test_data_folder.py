@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse
-from twinbus.server.data_folder import DataFolder
+from twinbus.server.data.data_folder import DataFolder
 from twinbus.store.folder.store import FolderStore
 
 
@@ -175,7 +175,7 @@ LOCK_WITHOUT_ROOM = """
 import resource, signal, sys
 from pathlib import Path
 from twinbus.errors import StoreUnavailable
-from twinbus.server.data_folder import DataFolder
+from twinbus.server.data.data_folder import DataFolder
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 try:

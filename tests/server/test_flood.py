@@ -18,7 +18,7 @@ from twinbus.broker import message_broker
 from twinbus.clock import SystemClock
 from twinbus.errors import ServerBusy
 from twinbus.model.descriptions import QueueDescription
-from twinbus.server.listener import AmqpTransport
+from twinbus.server.listening.listener import AmqpTransport
 from twinbus.server.namespace import NamespaceServer
 from twinbus.server.server_settings import ServerSettings
 from twinbus.store.changes import Change

@@ -24,7 +24,7 @@ from tests.store.test_bit_flips import observe as observe_store
 from twinbus.errors import MessagingError
 from twinbus.meter.log_reader import open_logs
 from twinbus.meter.log_writer import SCHEMA, write_operations
-from twinbus.server.data_folder import OPERATIONS_FOLDER, DataFolder, witness_of
+from twinbus.server.data.data_folder import OPERATIONS_FOLDER, DataFolder, witness_of
 from twinbus.server.tls import development_certificate, server_context, tls_folder
 from twinbus.store.folder.identity import StoreIdentity
 from twinbus.store.folder.store import FolderStore

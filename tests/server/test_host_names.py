@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.connecting.connection_string import parse_connection_string
 from twinbus.model.descriptions import AuthorizationRule, Right
-from twinbus.server.host_names import authority, names_of_listener, reachable_host
+from twinbus.server.listening.host_names import authority, names_of_listener, reachable_host
+from twinbus.server.listening.ports import PortNumbers, plain_connection_string, tls_connection_string
 from twinbus.server.namespace import NamespaceServer
-from twinbus.server.ports import PortNumbers, plain_connection_string, tls_connection_string
 from twinbus.server.server_settings import ServerSettings
 
 

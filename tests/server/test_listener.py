@@ -17,7 +17,7 @@ from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.gateway.connections import Connections
 from twinbus.gateway.turns import SHARE_FIRST, Turns
 from twinbus.model.descriptions import QueueDescription
-from twinbus.server.listener import LONG_READ, AmqpTransport
+from twinbus.server.listening.listener import LONG_READ, AmqpTransport
 
 BEGIN_AND_END = frame(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9), channel=1) + frame(
     End(), channel=1

@@ -14,10 +14,10 @@ from twinbus.cli.app import run
 from twinbus.errors import ArgumentError, StoreInUse
 from twinbus.management.catalog import Catalog
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
-from twinbus.server.copy_marks import UNFINISHED, CopyMark, require_whole
-from twinbus.server.data_folder import DataFolder
-from twinbus.server.holdings import root_rule_in
-from twinbus.server.namespace_copy import FolderEnd, HeldNamespace, NamespaceEnd, PostgresEnd, copy_namespace
+from twinbus.server.data.copy_marks import UNFINISHED, CopyMark, require_whole
+from twinbus.server.data.data_folder import DataFolder
+from twinbus.server.data.holdings import root_rule_in
+from twinbus.server.data.namespace_copy import FolderEnd, HeldNamespace, NamespaceEnd, PostgresEnd, copy_namespace
 from twinbus.store import transfer as transfers
 from twinbus.store.changes import Enqueued, Removed
 

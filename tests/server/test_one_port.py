@@ -11,17 +11,17 @@ from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
 from twinbus import bounded_http
+from twinbus.client.connecting.token_sources import sign
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
-from twinbus.client.token_sources import sign
 from twinbus.http import request_body
 from twinbus.http.websocket import PATH, SUB_PROTOCOL
 from twinbus.model.descriptions import QueueDescription
-from twinbus.server import sockets
+from twinbus.server.listening import sockets
+from twinbus.server.listening.ports import Door
+from twinbus.server.listening.sockets import bind, port_of
 from twinbus.server.namespace import NamespaceServer
-from twinbus.server.ports import Door
 from twinbus.server.server_settings import ExtraPort, ServerSettings
-from twinbus.server.sockets import bind, port_of
 
 HOST = "127.0.0.1"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"

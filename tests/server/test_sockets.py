@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from twinbus.errors import ArgumentError
-from twinbus.server import sockets
-from twinbus.server.admission import Admission, SharedLimits
-from twinbus.server.refusal_log import RefusalLog
-from twinbus.server.sockets import SharedPort, bind, port_of, start_listening
+from twinbus.server.listening import sockets
+from twinbus.server.listening.admission import Admission, SharedLimits
+from twinbus.server.listening.refusal_log import RefusalLog
+from twinbus.server.listening.sockets import SharedPort, bind, port_of, start_listening
 
 HOST = "127.0.0.1"
 WAIT_S = 10.0

@@ -4,7 +4,7 @@ import pytest
 
 from twinbus.cli.namespaces.store_option import read_dsns
 from twinbus.errors import ArgumentError
-from twinbus.server.store_addresses import expand
+from twinbus.server.data.store_addresses import expand
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from tests.contract.rows import row
 from twinbus.errors import StoreUnavailable
 from twinbus.model.wire_names import SEQUENCE_BITS
-from twinbus.server.data_folder import witness_of
+from twinbus.server.data.data_folder import witness_of
 from twinbus.server.server_settings import LogFormat, LogLevel
 from twinbus.server.stores import process as store_process
 from twinbus.server.stores.places import StoresToKeep

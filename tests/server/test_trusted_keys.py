@@ -12,7 +12,7 @@ import pytest
 
 from tests.gateway.web_token_keys import TRUSTED, claims, jwk, key_set, sign
 from tests.interop.running_server import RunningServer
-from twinbus.client.trust import CA_FILE_VARIABLE
+from twinbus.client.connecting.trust import CA_FILE_VARIABLE
 from twinbus.clock import Millis, SystemClock
 from twinbus.errors import ArgumentError, Unauthorized
 from twinbus.gateway.web_tokens import KEY_SET_SIZE_MAX, REREAD_AFTER, WebTokens

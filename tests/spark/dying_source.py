@@ -18,8 +18,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from twinbus.client.namespace import Namespace
+from twinbus.pipeline.source.access.entity_access import Claim, EntityAccess
 from twinbus.pipeline.source.data_source import ServiceBusDataSource, _names
-from twinbus.pipeline.source.entity_access import Claim, EntityAccess
 from twinbus.pipeline.source.live_entity import detected
 from twinbus.pipeline.source.offsets import JsonOffset
 from twinbus.pipeline.source.option_table import STREAM

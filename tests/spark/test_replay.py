@@ -17,7 +17,7 @@ from twinbus.client.received_message import ReceivedMessage
 from twinbus.pipeline.lake import write_batch
 from twinbus.pipeline.replay.choice import captured
 from twinbus.pipeline.replay.lake_job import LakeReplay, hours_of
-from twinbus.pipeline.source.columns import ddl
+from twinbus.pipeline.source.rows.columns import ddl
 from twinbus.pipeline.stop_request import StopRequest
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import typer
 
 from twinbus.cli.namespaces.running import authority_of, find_running, namespace_folder
 from twinbus.cli.output import Output
-from twinbus.client.connection_string import parse_connection_string
-from twinbus.client.trust import CA_FILE_VARIABLE, stock_client_options, tls_context
+from twinbus.client.connecting.connection_string import parse_connection_string
+from twinbus.client.connecting.trust import CA_FILE_VARIABLE, stock_client_options, tls_context
 from twinbus.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
-from twinbus.client.connection_string import ConnectionString, parse_connection_string
-from twinbus.client.trust import has_named, tls_context
+from twinbus.client.connecting.connection_string import ConnectionString, parse_connection_string
+from twinbus.client.connecting.trust import has_named, tls_context
 
 CONNECT_RETRIES = 3
 """As in the stock client; with the pauses between them they take 5 seconds."""

@@ -12,8 +12,8 @@ from azure.core.pipeline.transport import AioHttpTransport
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from twinbus.client.administration import administration_endpoint, moved
-from twinbus.client.connection_string import parse_connection_string
-from twinbus.client.trust import has_named, tls_context
+from twinbus.client.connecting.connection_string import parse_connection_string
+from twinbus.client.connecting.trust import has_named, tls_context
 
 
 def async_administration_client(

@@ -16,14 +16,14 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from twinbus.amqp.codec.types import Value
-from twinbus.client.dialling import Transport
+from twinbus.client.connecting.dialling import Transport
+from twinbus.client.connecting.token_sources import TokenCredential
 from twinbus.client.entity_extras import EntityExtras
 from twinbus.client.entity_node import EntityNode
 from twinbus.client.namespace import TIMEOUT_S, Namespace
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
 from twinbus.client.sender import Sender
-from twinbus.client.token_sources import TokenCredential
 from twinbus.clock import Clock
 from twinbus.errors import MessagingError
 

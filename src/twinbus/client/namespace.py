@@ -24,18 +24,18 @@ from twinbus.amqp.codec.types import Symbol, UInt, Value
 from twinbus.amqp.connection import ConnectionSettings
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
-from twinbus.client.connection_string import ConnectionString, parse_connection_string
-from twinbus.client.dialling import Address, Transport, address_of
+from twinbus.client.connecting.connection_string import ConnectionString, parse_connection_string
+from twinbus.client.connecting.dialling import Address, Transport, address_of
+from twinbus.client.connecting.token_sources import TokenCredential, token_source
+from twinbus.client.connecting.tokens import Tokens
+from twinbus.client.connecting.trust import tls_context
+from twinbus.client.connecting.wire import Wire
 from twinbus.client.entity_extras import EntityExtras
 from twinbus.client.entity_node import EntityNode
 from twinbus.client.receiver import Receiver
 from twinbus.client.request_node import Answer, RequestNode
 from twinbus.client.sender import Sender
-from twinbus.client.token_sources import TokenCredential, token_source
-from twinbus.client.tokens import Tokens
 from twinbus.client.transaction import ControlLink, Transaction
-from twinbus.client.trust import tls_context
-from twinbus.client.wire import Wire
 from twinbus.clock import Clock, Millis, SystemClock
 from twinbus.errors import ArgumentError, MessagingError, OperationTimeout
 from twinbus.model import wire_names

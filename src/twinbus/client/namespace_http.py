@@ -10,9 +10,9 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-from twinbus.client.connection_string import ConnectionString, parse_connection_string
-from twinbus.client.token_sources import sign
-from twinbus.client.trust import tls_context
+from twinbus.client.connecting.connection_string import ConnectionString, parse_connection_string
+from twinbus.client.connecting.token_sources import sign
+from twinbus.client.connecting.trust import tls_context
 from twinbus.errors import MessagingError
 
 TIMEOUT_S = 10.0

@@ -15,10 +15,10 @@ from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED, DeliveryState,
 from twinbus.amqp.codec.types import Value
 from twinbus.amqp.events import CreditChanged, Deliveries, Dispositions, Event
 from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.client.connecting.wire import CLOSE_TIMEOUT_S, Wire
 from twinbus.client.outcomes import Outcomes, abandoned, dead_lettered, deferred, outcome_in
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.remote_errors import ConnectionLost, error_of
-from twinbus.client.wire import CLOSE_TIMEOUT_S, Wire
 from twinbus.clock import Millis
 from twinbus.errors import MessagingError, NotAllowed
 

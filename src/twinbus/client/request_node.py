@@ -14,8 +14,8 @@ from twinbus.amqp.codec.types import Value
 from twinbus.amqp.events import Deliveries, Dispositions, Event, Incoming
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.client.connecting.wire import Wire
 from twinbus.client.remote_errors import error_named, error_of
-from twinbus.client.wire import Wire
 from twinbus.errors import MessagingError, OperationTimeout
 
 _CREDIT = 100

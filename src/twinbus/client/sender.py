@@ -19,9 +19,9 @@ from twinbus.amqp.events import CreditChanged, Dispositions, Event
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.amqp.serial_number import MASK
 from twinbus.client.batches import BATCH_SIZE_DEFAULT, plan_batches
+from twinbus.client.connecting.wire import BURST_SIZE_MAX, Wire
 from twinbus.client.outcomes import Outcomes, Settles, SharedOutcome, outcome_in
 from twinbus.client.remote_errors import ConnectionLost, error_of
-from twinbus.client.wire import BURST_SIZE_MAX, Wire
 from twinbus.errors import InternalError, MessageTooLarge, MessagingError
 from twinbus.model import wire_names
 from twinbus.model.message_limits import BATCH_SIZE_MAX

@@ -3,7 +3,7 @@
 import html
 import re
 
-from twinbus.client.trust import CA_FILE_VARIABLE
+from twinbus.client.connecting.trust import CA_FILE_VARIABLE
 
 PLAIN_ANSWER = "WRONG_VERSION_NUMBER"  # OpenSSL's word for an answer without TLS
 NOT_TRUSTED = "CERTIFICATE_VERIFY_FAILED"

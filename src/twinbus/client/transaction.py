@@ -28,12 +28,12 @@ from twinbus.amqp.codec.terminus import Coordinator, Declare, Discharge, Source
 from twinbus.amqp.codec.types import Value
 from twinbus.amqp.events import Dispositions, Event
 from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.client.connecting.wire import Wire
 from twinbus.client.outcomes import abandoned, dead_lettered, deferred
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
 from twinbus.client.remote_errors import ConnectionLost, error_of
 from twinbus.client.sender import Sender
-from twinbus.client.wire import Wire
 from twinbus.errors import InternalError, MessagingError, NotAllowed, OperationTimeout
 
 LOCAL_TRANSACTIONS = "amqp:local-transactions"

@@ -144,7 +144,7 @@ class PostgresCatalog:
             execute(MARK_CREATED, (number,))
 
     def copy_mark(self) -> str | None:
-        """Of a namespace that was copied (`twinbus.server.copy_marks`)."""
+        """Of a namespace that was copied (`twinbus.server.data.copy_marks`)."""
         return self.rows(COPY)[0][0] if self.rows(HAS_COPY)[0][0] else None
 
     def set_copy_mark(self, text: str | None) -> None:

@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 
 from azure.servicebus import ServiceBusClient
 
-from twinbus.client.connection_string import parse_connection_string
-from twinbus.client.trust import stock_client_options
+from twinbus.client.connecting.connection_string import parse_connection_string
+from twinbus.client.connecting.trust import stock_client_options
 from twinbus.clock import Clock
 from twinbus.pairing.backlog.provision import Steps, check_two, provision
 from twinbus.pairing.backlog.queues import backlog_queue_path, primary_name

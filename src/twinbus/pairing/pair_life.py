@@ -12,7 +12,7 @@ from functools import partial
 from random import Random
 from typing import Any, Generic, Protocol, TypeVar
 
-from twinbus.client.trust import share_trust
+from twinbus.client.connecting.trust import share_trust
 from twinbus.clock import Clock, Millis
 from twinbus.model.durations import millis_of
 from twinbus.model.pairing_limits import PARTNER_CLOSE_GRACE

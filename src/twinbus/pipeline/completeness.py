@@ -15,8 +15,8 @@ from twinbus.errors import MessagingError
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.pipeline.connection_options import ConnectionOptions
 from twinbus.pipeline.lake import file_names, file_text
+from twinbus.pipeline.source.access.entity_access import ALL_STATES, EntityAccess, Head
 from twinbus.pipeline.source.checkpoints import logged_offsets
-from twinbus.pipeline.source.entity_access import ALL_STATES, EntityAccess, Head
 from twinbus.pipeline.source.live_entity import LiveEntity
 from twinbus.pipeline.source.offsets import BrowseOffset, ConsumeOffset, JsonOffset
 from twinbus.pipeline.source.options import Mode

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from twinbus.client.connection_string import parse_connection_string
-from twinbus.client.dialling import Transport
-from twinbus.client.token_sources import TokenCredential
+from twinbus.client.connecting.connection_string import parse_connection_string
+from twinbus.client.connecting.dialling import Transport
+from twinbus.client.connecting.token_sources import TokenCredential
 from twinbus.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -67,7 +67,7 @@ def table_place(lake: str, entity: str, table_format: TableFormat) -> str:
 
 def read_lake(spark: "SparkSession", lake: str) -> "DataFrame":
     """All messages: the columns of the source, and `date`, `hour` and `batch`, by which whole folders are skipped."""
-    from twinbus.pipeline.source.columns import NAMES, ddl
+    from twinbus.pipeline.source.rows.columns import NAMES, ddl
 
     columns = ddl([name for name in NAMES if name != ENTITY])
     # Given, not inferred: an entity called 2024 is not a number, and an empty lake has its columns too.

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from twinbus.pipeline import connection_options
 from twinbus.pipeline.sink import columns as sink_columns
 from twinbus.pipeline.sink.options import SINK_OPTIONS
-from twinbus.pipeline.source import columns as source_columns
 from twinbus.pipeline.source.option_table import BOTH, SOURCE_OPTIONS
+from twinbus.pipeline.source.rows import columns as source_columns
 
 HEAD = """# The data source `servicebus`: options and columns
 

@@ -11,8 +11,8 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from twinbus.client import namespace_http
 from twinbus.client.administration import administration_client
-from twinbus.client.connection_string import parse_connection_string
-from twinbus.client.trust import stock_client_options
+from twinbus.client.connecting.connection_string import parse_connection_string
+from twinbus.client.connecting.trust import stock_client_options
 from twinbus.errors import ArgumentError, MessagingError
 from twinbus.rehearsal.script import Fault, FaultKind, Where
 

@@ -45,16 +45,15 @@ from twinbus.management.idle_sweep import IdleSweep
 from twinbus.management.peers import NO_PEERS
 from twinbus.meter.book import OperationsBook
 from twinbus.model.descriptions import AuthorizationRule
-from twinbus.server.admission import Admission, socket_count_max
-from twinbus.server.data_folder import OPERATIONS_FOLDER
-from twinbus.server.data_folder import open_store as open_durable_store
-from twinbus.server.holdings import Holdings, new_key
-from twinbus.server.host_names import authority
-from twinbus.server.http_server import HttpServer
-from twinbus.server.listener import AmqpTransport
-from twinbus.server.metering import Metering
-from twinbus.server.overload import Overload
-from twinbus.server.ports import (
+from twinbus.server.data.data_folder import OPERATIONS_FOLDER
+from twinbus.server.data.data_folder import open_store as open_durable_store
+from twinbus.server.data.holdings import Holdings, new_key
+from twinbus.server.listening.admission import Admission, socket_count_max
+from twinbus.server.listening.host_names import authority
+from twinbus.server.listening.http_server import HttpServer
+from twinbus.server.listening.listener import AmqpTransport
+from twinbus.server.listening.overload import Overload
+from twinbus.server.listening.ports import (
     Door,
     PortNumbers,
     Ports,
@@ -64,9 +63,10 @@ from twinbus.server.ports import (
     tls_connection_string,
     tls_files,
 )
-from twinbus.server.refusal_log import RefusalLog
+from twinbus.server.listening.refusal_log import RefusalLog
+from twinbus.server.listening.sockets import FIRST_BYTES_WAIT_S, MakeProtocol, SharedPort, listen
+from twinbus.server.metering import Metering
 from twinbus.server.server_settings import ServerSettings
-from twinbus.server.sockets import FIRST_BYTES_WAIT_S, MakeProtocol, SharedPort, listen
 from twinbus.server.stores.host_process import HostProcess
 from twinbus.server.stores.places import StoresToKeep
 from twinbus.server.stores.pool import StorePool

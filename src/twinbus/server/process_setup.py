@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from twinbus.server.admission import raise_descriptor_limit
+from twinbus.server.listening.admission import raise_descriptor_limit
 from twinbus.server.server_settings import LogFormat, LogLevel
 
 # Threads come back from the disk while others compute; at the default of 5 ms each would wait that long.

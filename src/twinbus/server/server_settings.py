@@ -9,8 +9,8 @@ from pathlib import Path
 from twinbus.errors import ArgumentError
 from twinbus.gateway.trusted_issuer import TrustedIssuer
 from twinbus.meter.book import EXACT_PER_SECOND_DEFAULT
-from twinbus.server.admission import SharedLimits
-from twinbus.server.host_names import check_host_name
+from twinbus.server.listening.admission import SharedLimits
+from twinbus.server.listening.host_names import check_host_name
 
 AMQP_PORT_DEFAULT = 5672
 HTTP_PORT_DEFAULT = 5300

@@ -20,7 +20,7 @@ from urllib.error import URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-from twinbus.client.trust import tls_context
+from twinbus.client.connecting.trust import tls_context
 from twinbus.clock import Clock, Millis
 from twinbus.errors import ArgumentError
 from twinbus.gateway.trusted_issuer import TrustedIssuer

@@ -20,7 +20,7 @@ from twinbus.clock import Clock
 from twinbus.errors import ArgumentError, FragmentUnavailable
 from twinbus.gateway.addresses import resolve
 from twinbus.model.paths import parse_address
-from twinbus.server.host_names import authority, reachable_host
+from twinbus.server.listening.host_names import authority, reachable_host
 from twinbus.server.namespace import NamespaceServer
 from twinbus.server.server_settings import ServerSettings
 from twinbus.server.stores.served_store import STOP_WAIT_S

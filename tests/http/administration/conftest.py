@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from tests.management.conftest import catalog, control, runtime
-from twinbus.client.token_sources import sign
+from twinbus.client.connecting.token_sources import sign
 from twinbus.http.access import HttpAccess
 from twinbus.http.administration.administration_api import AdministrationApi, AdministrationSettings
 from twinbus.management.catalog import Catalog

@@ -27,7 +27,7 @@ from azure.servicebus.management import (
 
 from twinbus.client.administration import administration_client, administration_endpoint
 from twinbus.client.async_administration import async_administration_client
-from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.connecting.connection_string import parse_connection_string
 from twinbus.clock import SystemClock
 from twinbus.http.access import HttpAccess
 from twinbus.http.administration.administration_api import AdministrationApi, AdministrationSettings

@@ -9,7 +9,7 @@ import pytest
 
 from tests.interop.running_server import RunningServer
 from twinbus.bounded_http import HEADERS_SIZE_MAX
-from twinbus.client.token_sources import sign
+from twinbus.client.connecting.token_sources import sign
 
 CHUNK = b"x" * 64 * 1024
 FAR = 4_000_000_000

@@ -13,7 +13,7 @@ from azure.servicebus import ServiceBusMessage
 
 from tests.http.conftest import ClientWith
 from tests.interop.running_server import RunningServer, wait_until
-from twinbus.client.token_sources import sign
+from twinbus.client.connecting.token_sources import sign
 from twinbus.http.messaging import messaging_api as http_messaging
 
 

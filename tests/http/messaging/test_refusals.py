@@ -8,7 +8,7 @@ import pytest
 
 from tests.http.conftest import RULES, ClientWith
 from tests.interop.running_server import RunningServer
-from twinbus.client.token_sources import sign
+from twinbus.client.connecting.token_sources import sign
 
 NOBODY = str(UUID(int=1))
 OPERATIONS = {

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.interop.running_server import RunningServer
-from twinbus.client.token_sources import sign
+from twinbus.client.connecting.token_sources import sign
 
 FAR = 4_000_000_000
 ROOT = "RootManageSharedAccessKey"

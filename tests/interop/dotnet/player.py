@@ -41,7 +41,7 @@ from xml.etree.ElementTree import Element, fromstring
 from tests.interop.dotnet.notation import CODES, NAMES, Mismatch, Node, Reader, decode, decode_all, encode, match, show
 from tests.interop.results import Feature
 from tests.interop.running_server import RunningServer, wait_until
-from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.connecting.connection_string import parse_connection_string
 
 SCRIPTS = Path(__file__).parent / "scripts"
 HEADERS = {"sasl": b"AMQP\x03\x01\x00\x00", "amqp": b"AMQP\x00\x01\x00\x00"}

@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
+from twinbus.pipeline.source.access.connections import Detect
+from twinbus.pipeline.source.access.entity_access import EntityAccess
 from twinbus.pipeline.source.batch_reader import ServiceBusBatchReader
-from twinbus.pipeline.source.columns import NAMES
-from twinbus.pipeline.source.connections import Detect
-from twinbus.pipeline.source.entity_access import EntityAccess
 from twinbus.pipeline.source.live_entity import detected
 from twinbus.pipeline.source.option_table import BATCH, STREAM
 from twinbus.pipeline.source.options import SourceOptions
+from twinbus.pipeline.source.rows.columns import NAMES
 from twinbus.pipeline.source.stream_reader import ServiceBusStreamReader
 from twinbus.testing.local_namespace import LocalNamespace
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.pipeline.source.bus import Bus
-from twinbus.pipeline.source.connections import CONNECTIONS
+from twinbus.pipeline.source.access.connections import CONNECTIONS
 from twinbus.testing.local_namespace import LocalNamespace
 
 

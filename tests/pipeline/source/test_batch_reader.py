@@ -10,12 +10,12 @@ from tests.pipeline.source.micro_batches import Query
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.source.batch_reader import ServiceBusBatchReader
-from twinbus.pipeline.source.columns import NAMES
 from twinbus.pipeline.source.data_source import ServiceBusDataSource
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed
 from twinbus.pipeline.source.option_table import BATCH
 from twinbus.pipeline.source.partition_reader import Asked, Piece, SliceReader
 from twinbus.pipeline.source.planning import Slice
+from twinbus.pipeline.source.rows.columns import NAMES
 
 
 def read(bus: Bus, path: str = "", **given: str) -> list[str]:
@@ -231,7 +231,7 @@ def test_a_schema_of_ones_own_chooses_columns(bus: Bus) -> None:
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StringType, StructField, StructType
 
-    from twinbus.pipeline.source.columns import arrow_schema
+    from twinbus.pipeline.source.rows.columns import arrow_schema
 
     path = bus.queue()
     bus.send(path, names(1))

@@ -6,7 +6,7 @@ from tests.pipeline.source.bus import Bus, bodies, names, rows
 from tests.pipeline.source.micro_batches import Query
 from twinbus.errors import MessagingError
 from twinbus.pipeline.connection_options import OptionError
-from twinbus.pipeline.source.connections import Detect
+from twinbus.pipeline.source.access.connections import Detect
 from twinbus.pipeline.source.live_entity import SourceFailed, SourceUnavailable, detected, plain
 from twinbus.pipeline.source.offsets import BrowseOffset, OffsetError, lag
 from twinbus.testing.local_namespace import STORE_COUNT_DEFAULT

@@ -5,8 +5,8 @@ import pytest
 from tests.interop.running_server import wait_until
 from tests.pipeline.source.bus import Bus, names
 from twinbus.client.remote_errors import ConnectionLost
-from twinbus.pipeline.source.connections import ConnectionCache
-from twinbus.pipeline.source.entity_access import EntityAccess
+from twinbus.pipeline.source.access.connections import ConnectionCache
+from twinbus.pipeline.source.access.entity_access import EntityAccess
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceUnavailable
 from twinbus.pipeline.source.option_table import BATCH
 

@@ -13,15 +13,15 @@ from twinbus.client.entity_extras import EntityExtras
 from twinbus.client.namespace import Namespace
 from twinbus.client.remote_errors import ConnectionLost
 from twinbus.errors import MessagingError, ServerBusy
-from twinbus.pipeline.source import plain_access
+from twinbus.pipeline.source.access import plain_access
+from twinbus.pipeline.source.access.connections import ConnectionCache, Detect
+from twinbus.pipeline.source.access.entity_access import Claim, EntityAccess
+from twinbus.pipeline.source.access.own_access import OwnAccess
 from twinbus.pipeline.source.claims import release_claims
-from twinbus.pipeline.source.connections import ConnectionCache, Detect
 from twinbus.pipeline.source.consume_stream import ConsumeStream
-from twinbus.pipeline.source.entity_access import Claim, EntityAccess
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed, detected, plain
 from twinbus.pipeline.source.offsets import lag
 from twinbus.pipeline.source.option_table import STREAM
-from twinbus.pipeline.source.own_access import OwnAccess
 from twinbus.pipeline.source.planning import BatchLimit
 from twinbus.pipeline.source.ranges import Range
 

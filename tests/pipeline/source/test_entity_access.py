@@ -14,10 +14,10 @@ from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.request_node import Answer
 from twinbus.errors import EntityNotFound, NotAllowed, ServerBusy
 from twinbus.model.wire_names import MessageState
-from twinbus.pipeline.source.connections import Detect
-from twinbus.pipeline.source.entity_access import ALL_STATES, EntityAccess
+from twinbus.pipeline.source.access.connections import Detect
+from twinbus.pipeline.source.access.entity_access import ALL_STATES, EntityAccess
+from twinbus.pipeline.source.access.plain_access import PlainAccess
 from twinbus.pipeline.source.live_entity import detected, own, plain
-from twinbus.pipeline.source.plain_access import PlainAccess
 from twinbus.pipeline.source.starting_points import first_at
 
 WAYS = [pytest.param(own, id="own"), pytest.param(plain, id="plain")]

@@ -17,7 +17,7 @@ from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.message import encode_message
 from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.source import planning
-from twinbus.pipeline.source.connections import Detect
+from twinbus.pipeline.source.access.connections import Detect
 from twinbus.pipeline.source.live_entity import own, plain
 from twinbus.pipeline.source.ranges import fragment_of
 from twinbus.testing.local_namespace import LocalNamespace

@@ -13,10 +13,10 @@ from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.model import wire_names
 from twinbus.pipeline.connection_options import OptionError
-from twinbus.pipeline.source import shaped_rows
-from twinbus.pipeline.source.columns import COLUMNS, NAMES, arrow_schema, chosen
-from twinbus.pipeline.source.message_rows import record_batch
-from twinbus.pipeline.source.shaped_rows import Payloads, record_batches
+from twinbus.pipeline.source.rows import shaped_rows
+from twinbus.pipeline.source.rows.columns import COLUMNS, NAMES, arrow_schema, chosen
+from twinbus.pipeline.source.rows.message_rows import record_batch
+from twinbus.pipeline.source.rows.shaped_rows import Payloads, record_batches
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)

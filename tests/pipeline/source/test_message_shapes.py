@@ -16,10 +16,10 @@ from twinbus.model.content import without_body
 from twinbus.model.delivery import encode_peeked_row
 from twinbus.model.message import read_message
 from twinbus.model.wire_names import MessageState
-from twinbus.pipeline.source import shaped_rows
-from twinbus.pipeline.source.columns import NAMES
-from twinbus.pipeline.source.message_rows import record_batch
-from twinbus.pipeline.source.shaped_rows import Payloads, ShapedRows, record_batches
+from twinbus.pipeline.source.rows import shaped_rows
+from twinbus.pipeline.source.rows.columns import NAMES
+from twinbus.pipeline.source.rows.message_rows import record_batch
+from twinbus.pipeline.source.rows.shaped_rows import Payloads, ShapedRows, record_batches
 from twinbus.store.changes import StoredMessage
 
 NOON_MS = 1_767_355_200_000

@@ -11,9 +11,10 @@ from tests.pipeline.source.bus import NOW, Bus, names, rows
 from tests.pipeline.source.micro_batches import Query
 from twinbus.errors import NotAllowed
 from twinbus.gateway.requests.handlers import HANDLERS
-from twinbus.pipeline.source import option_table, plain_access
-from twinbus.pipeline.source.connections import CONNECTIONS
-from twinbus.pipeline.source.entity_access import EntityAccess
+from twinbus.pipeline.source import option_table
+from twinbus.pipeline.source.access import plain_access
+from twinbus.pipeline.source.access.connections import CONNECTIONS
+from twinbus.pipeline.source.access.entity_access import EntityAccess
 from twinbus.pipeline.source.live_entity import LiveEntity
 from twinbus.pipeline.source.option_table import BATCH, SOURCE_OPTIONS, STREAM
 from twinbus.pipeline.source.options import Mode

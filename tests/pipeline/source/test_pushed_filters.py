@@ -29,8 +29,8 @@ from tests.pipeline.source.bus import NOW, Bus, rows
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.message import encode_message
 from twinbus.pipeline.source.batch_reader import FilteringBatchReader
-from twinbus.pipeline.source.columns import NAMES
 from twinbus.pipeline.source.option_table import BATCH
+from twinbus.pipeline.source.rows.columns import NAMES
 from twinbus.testing.local_namespace import LocalNamespace
 
 COUNT = 60

@@ -10,9 +10,10 @@ from tests.pipeline.source.bus import Bus, names
 from tests.pipeline.source.micro_batches import STEPS, Died, Query
 from twinbus.client.namespace import Namespace
 from twinbus.client.remote_errors import ConnectionLost
-from twinbus.pipeline.source import live_entity, plain_access
-from twinbus.pipeline.source.connections import CONNECTIONS, Detect
-from twinbus.pipeline.source.entity_access import Claim, EntityAccess
+from twinbus.pipeline.source import live_entity
+from twinbus.pipeline.source.access import plain_access
+from twinbus.pipeline.source.access.connections import CONNECTIONS, Detect
+from twinbus.pipeline.source.access.entity_access import Claim, EntityAccess
 from twinbus.pipeline.source.live_entity import detected, plain
 from twinbus.pipeline.source.ranges import Range
 

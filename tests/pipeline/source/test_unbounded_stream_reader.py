@@ -6,10 +6,10 @@ import pytest
 
 from tests.pipeline.source.bus import Bus, bodies, names
 from twinbus.pipeline.connection_options import OptionError
-from twinbus.pipeline.source.columns import NAMES
 from twinbus.pipeline.source.live_entity import SourceFailed
 from twinbus.pipeline.source.offsets import NEW_QUERY, JsonOffset
 from twinbus.pipeline.source.option_table import STREAM
+from twinbus.pipeline.source.rows.columns import NAMES
 from twinbus.pipeline.source.unbounded_stream_reader import UnboundedStreamReader
 
 COUNT = 40

@@ -13,9 +13,9 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
 from tests.server.nodes.two_nodes import TwoNodes, two_nodes
-from twinbus.server.ports import Door
+from twinbus.server.listening.ports import Door
+from twinbus.server.listening.sockets import port_of
 from twinbus.server.server_settings import ExtraPort
-from twinbus.server.sockets import port_of
 
 SASL = b"AMQP\3\1\0\0"
 PING = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"

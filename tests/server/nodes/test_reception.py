@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from twinbus.server.listening.ports import Door
+from twinbus.server.listening.sockets import bind, port_of
 from twinbus.server.nodes.reception import Reception
 from twinbus.server.nodes.shared_counts import AMQP, BEAT, OPEN, SharedCounts, make_shared_memory
-from twinbus.server.ports import Door
-from twinbus.server.sockets import bind, port_of
 
 NODES = 4
 

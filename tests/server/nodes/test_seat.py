@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from twinbus.model.message_limits import MESSAGE_SIZE_CEILING
-from twinbus.server.admission import SharedLimits
+from twinbus.server.listening.admission import SharedLimits
 from twinbus.server.nodes.seat import settings_of_one
 from twinbus.server.server_settings import ServerSettings
 

@@ -38,7 +38,7 @@ def find_logs(given: Sequence[Path] | None, data: Path) -> list[Path]:
     """Those given, or those of all namespaces below `data`, including what running ones did until now."""
     if given:
         return list(given)
-    from twinbus.server.data_folder import OPERATIONS_FOLDER
+    from twinbus.server.data.data_folder import OPERATIONS_FOLDER
 
     found = {path.absolute() for path in data.glob(f"*/{OPERATIONS_FOLDER}") if path.is_dir()}
     for running in all_running(data):

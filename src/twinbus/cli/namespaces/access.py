@@ -10,7 +10,7 @@ from twinbus.cli.command import Call, command
 from twinbus.cli.confirmation import YesOption, confirm
 from twinbus.cli.help_pages import Group
 from twinbus.cli.namespaces.running import find_running
-from twinbus.client.connection_string import with_key
+from twinbus.client.connecting.connection_string import with_key
 from twinbus.errors import ArgumentError, EntityNotFound
 from twinbus.model.descriptions import Right, WhichKey
 

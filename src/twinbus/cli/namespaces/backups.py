@@ -27,7 +27,7 @@ def backup(
 
     Every messaging store is copied as it was at one moment. The folder holds keys and messages; only its owner can read it.
     """
-    from twinbus.server.backup import back_up
+    from twinbus.server.data.backup import back_up
 
     folder = namespace_folder(data, namespace)
     if not (folder / "store-count").exists():
@@ -52,8 +52,8 @@ def restore(
     as_json: JsonOption = False,
 ) -> None:
     """Create the data folder of a namespace from a backup, after all of it has been checked."""
-    from twinbus.server.backup import check_backup, read_manifest
-    from twinbus.server.backup import restore as restore_backup
+    from twinbus.server.data.backup import check_backup, read_manifest
+    from twinbus.server.data.backup import restore as restore_backup
 
     output = Output(as_json=as_json)
     if check:

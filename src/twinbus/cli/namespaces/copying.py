@@ -13,7 +13,7 @@ from twinbus.cli.output import Output
 from twinbus.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from twinbus.server.namespace_copy import NamespaceEnd
+    from twinbus.server.data.namespace_copy import NamespaceEnd
 
 PLACE_HELP = "Folder of a namespace, such as ./twinbus-data/shop, or postgresql://..."
 TELL_EVERY = 100_000
@@ -38,7 +38,7 @@ def copy(
     again: it goes on where it ended. Afterwards the source is marked as moved and is not served any more.
     """
     from twinbus.clock import SystemClock
-    from twinbus.server.namespace_copy import copy_namespace
+    from twinbus.server.data.namespace_copy import copy_namespace
 
     output = Output(as_json=as_json)
     known = name or _folder_name(target) or _folder_name(source)
@@ -64,7 +64,7 @@ def _folder_name(place: str) -> str | None:
 
 
 def _end(place: str, name: str) -> "NamespaceEnd":
-    from twinbus.server.namespace_copy import FolderEnd, PostgresEnd
+    from twinbus.server.data.namespace_copy import FolderEnd, PostgresEnd
 
     if is_postgresql(place):
         return PostgresEnd(read_dsns([place]), name)

@@ -11,7 +11,7 @@ from typing import Any
 
 from twinbus.cli.failures import CommandFailed
 from twinbus.client import namespace_http
-from twinbus.client.connection_string import ConnectionString
+from twinbus.client.connecting.connection_string import ConnectionString
 from twinbus.errors import ArgumentError
 
 FILE_NAME = "running.json"

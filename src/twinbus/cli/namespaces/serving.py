@@ -14,7 +14,7 @@ from twinbus.cli.namespaces.running import RunningNamespace, announce, namespace
 from twinbus.cli.namespaces.store_option import StoreOption, read_dsns
 from twinbus.cli.namespaces.two_namespaces import PrimaryPorts, run_two
 from twinbus.cli.output import Output
-from twinbus.client.connection_string import TLS_PORT
+from twinbus.client.connecting.connection_string import TLS_PORT
 from twinbus.errors import ArgumentError
 from twinbus.meter.book import EXACT_PER_SECOND_DEFAULT
 from twinbus.portal.settings import PORT_DEFAULT as PORTAL_PORT_DEFAULT
@@ -194,8 +194,8 @@ def serve(
     from twinbus.definitions.entity_file import read_wanted
     from twinbus.definitions.local_creation import create_entities
     from twinbus.definitions.trust_file import read_trust
-    from twinbus.server.holdings import new_key
-    from twinbus.server.host_names import reachable_host
+    from twinbus.server.data.holdings import new_key
+    from twinbus.server.listening.host_names import reachable_host
     from twinbus.server.namespace import NamespaceServer
     from twinbus.server.nodes.process_count import best_process_count, cores_here
     from twinbus.server.nodes.supervisor import Supervisor, serve_in_processes

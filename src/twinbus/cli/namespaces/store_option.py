@@ -42,7 +42,7 @@ def read_dsns(stores: Sequence[str], arguments: Sequence[str] | None = None) -> 
     """
     if not stores:
         return ()
-    from twinbus.server.store_addresses import expand
+    from twinbus.server.data.store_addresses import expand
 
     dsns = expand(tuple(stores))
     try:

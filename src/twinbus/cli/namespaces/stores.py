@@ -61,7 +61,7 @@ def accept_loss(
     yes: YesOption = False,
 ) -> None:
     """Let a store that is missing or damaged open with what is left of it. The rest is set aside in its folder."""
-    from twinbus.server.data_folder import witness_of
+    from twinbus.server.data.data_folder import witness_of
     from twinbus.store.folder.identity import accept_loss as accept
 
     paths = _store_paths(call)
@@ -92,8 +92,8 @@ def restored(call: Call, index: IndexArgument = None, *, store: KeptInOption = N
     without it the stores are in the data folder.
     """
     from twinbus.clock import SystemClock
-    from twinbus.server.namespace_copy import FolderEnd, NamespaceEnd, PostgresEnd
-    from twinbus.server.restored_stores import mark_restored
+    from twinbus.server.data.namespace_copy import FolderEnd, NamespaceEnd, PostgresEnd
+    from twinbus.server.data.restored_stores import mark_restored
 
     dsns = read_dsns(store or ())
     end: NamespaceEnd = PostgresEnd(dsns, call.namespace) if dsns else FolderEnd(call.folder)
@@ -109,7 +109,7 @@ def restored(call: Call, index: IndexArgument = None, *, store: KeptInOption = N
 
 
 def _check_stopped(call: Call, index: int | None) -> list[dict[str, object]]:
-    from twinbus.server.data_folder import witness_of
+    from twinbus.server.data.data_folder import witness_of
     from twinbus.store.folder.folder_check import check_folder
 
     paths = _store_paths(call)
@@ -145,7 +145,7 @@ def _check_running(call: Call, index: int | None) -> list[dict[str, object]]:
 
 
 def _store_paths(call: Call) -> list[Path]:
-    from twinbus.server.data_folder import known_store_paths
+    from twinbus.server.data.data_folder import known_store_paths
 
     try:
         return known_store_paths(call.folder)

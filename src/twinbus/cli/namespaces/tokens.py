@@ -9,8 +9,8 @@ import typer
 
 from twinbus.cli.command import Call, command
 from twinbus.cli.namespaces.access import rule_named
-from twinbus.client.connection_string import parse_connection_string
-from twinbus.client.token_sources import sign
+from twinbus.client.connecting.connection_string import parse_connection_string
+from twinbus.client.connecting.token_sources import sign
 from twinbus.errors import ArgumentError
 from twinbus.model.descriptions import WhichKey
 from twinbus.model.durations import parse_duration

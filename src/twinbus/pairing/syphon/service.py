@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from azure.core.exceptions import AzureError, HttpResponseError, ServiceRequestError, ServiceResponseError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.connecting.connection_string import parse_connection_string
 from twinbus.clock import Clock
 from twinbus.pairing.backlog.queues import backlog_queue_path, existing_indexes, primary_name
 from twinbus.pairing.errors import PairingError

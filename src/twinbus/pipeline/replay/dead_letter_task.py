@@ -36,8 +36,8 @@ from twinbus.model import wire_names
 from twinbus.pipeline.connection_options import ConnectionOptions
 from twinbus.pipeline.replay.copies import copy_of
 from twinbus.pipeline.sink.send_rate import SendRate
-from twinbus.pipeline.source.entity_access import ALL_STATES
-from twinbus.pipeline.source.plain_access import PlainAccess
+from twinbus.pipeline.source.access.entity_access import ALL_STATES
+from twinbus.pipeline.source.access.plain_access import PlainAccess
 from twinbus.pipeline.source.ranges import Range, RangeSet, by_fragment, count, runs
 
 PAGE_COUNT = 500

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
-from twinbus.pipeline.source.entity_access import EntityAccess
+from twinbus.pipeline.source.access.entity_access import EntityAccess
 from twinbus.pipeline.source.live_entity import LiveEntity
 from twinbus.pipeline.source.offsets import Positions
 from twinbus.pipeline.source.options import SourceOptions

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from twinbus.clock import Millis
-from twinbus.pipeline.source.entity_access import EntityAccess, Head, mean_size
+from twinbus.pipeline.source.access.entity_access import EntityAccess, Head, mean_size
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed
 from twinbus.pipeline.source.offsets import BrowseOffset, JsonOffset, Positions, reported_ends
 from twinbus.pipeline.source.options import Edge, SourceOptions

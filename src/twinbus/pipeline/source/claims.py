@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 
 from twinbus.model.wire_names import MessageState
-from twinbus.pipeline.source.entity_access import EntityAccess, Head, owner_of
+from twinbus.pipeline.source.access.entity_access import EntityAccess, Head, owner_of
 from twinbus.pipeline.source.ranges import Range, count, outside, runs
 
 DEFERRED = (MessageState.DEFERRED,)

@@ -16,8 +16,8 @@ its numbers started over. So such a claim is looked at once, and what is not mar
 from collections.abc import Callable, Sequence
 
 from twinbus.errors import FragmentUnavailable
+from twinbus.pipeline.source.access.entity_access import Claim, EntityAccess, Head, mean_size
 from twinbus.pipeline.source.claims import claims_by_owner
-from twinbus.pipeline.source.entity_access import Claim, EntityAccess, Head, mean_size
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed
 from twinbus.pipeline.source.offsets import ConsumeOffset, JsonOffset, Positions, reported_waiting
 from twinbus.pipeline.source.options import AdoptDeferred, SourceOptions

@@ -10,11 +10,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from twinbus.clock import SystemClock
 from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.source.batch_reader import FilteringBatchReader, ServiceBusBatchReader
-from twinbus.pipeline.source.columns import chosen, ddl
 from twinbus.pipeline.source.engine import SAYS_START, ReadLimit, SupportsTriggerAvailableNow
 from twinbus.pipeline.source.live_entity import LiveEntity
 from twinbus.pipeline.source.option_table import BATCH, STREAM
 from twinbus.pipeline.source.options import SourceOptions
+from twinbus.pipeline.source.rows.columns import chosen, ddl
 from twinbus.pipeline.source.starting_points import preflight
 from twinbus.pipeline.source.stream_reader import ServiceBusStreamReader
 from twinbus.pipeline.source.unbounded_stream_reader import UnboundedStreamReader

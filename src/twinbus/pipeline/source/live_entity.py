@@ -21,10 +21,10 @@ from twinbus.errors import (
     Unauthorized,
 )
 from twinbus.pipeline.connection_options import ConnectionOptions, OptionError
-from twinbus.pipeline.source.connections import CONNECTIONS, Connection, ConnectionCache, Detect
-from twinbus.pipeline.source.entity_access import EntityAccess
-from twinbus.pipeline.source.own_access import OwnAccess
-from twinbus.pipeline.source.plain_access import PlainAccess
+from twinbus.pipeline.source.access.connections import CONNECTIONS, Connection, ConnectionCache, Detect
+from twinbus.pipeline.source.access.entity_access import EntityAccess
+from twinbus.pipeline.source.access.own_access import OwnAccess
+from twinbus.pipeline.source.access.plain_access import PlainAccess
 
 T = TypeVar("T")
 Work = Callable[[EntityAccess], Coroutine[Any, Any, T]]

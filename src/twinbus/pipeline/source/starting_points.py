@@ -13,7 +13,7 @@ from twinbus.clock import Millis
 from twinbus.errors import NotAllowed
 from twinbus.model import wire_names
 from twinbus.pipeline.connection_options import OptionError
-from twinbus.pipeline.source.entity_access import ALL_STATES, EntityAccess, Head
+from twinbus.pipeline.source.access.entity_access import ALL_STATES, EntityAccess, Head
 from twinbus.pipeline.source.live_entity import SourceFailed, SourceUnavailable
 from twinbus.pipeline.source.offsets import Positions
 from twinbus.pipeline.source.option_table import FAIL_ON_DATA_LOSS, FILTER, FRAGMENTS, STARTING_OFFSETS

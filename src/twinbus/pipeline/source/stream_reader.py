@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from twinbus.clock import SystemClock
+from twinbus.pipeline.source.access.connections import Detect
 from twinbus.pipeline.source.browse_stream import BrowseStream
-from twinbus.pipeline.source.connections import Detect
 from twinbus.pipeline.source.consume_stream import ConsumeStream
 from twinbus.pipeline.source.engine import (
     ReadAllAvailable,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from twinbus.errors import MessagingError, NotImplementedHere
-from twinbus.pipeline.source.entity_access import EntityAccess, Head
+from twinbus.pipeline.source.access.entity_access import EntityAccess, Head
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceUnavailable, Work
 from twinbus.pipeline.source.offsets import OLDEST, JsonOffset, Positions
 from twinbus.pipeline.source.options import SourceOptions

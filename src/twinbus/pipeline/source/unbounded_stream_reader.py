@@ -17,8 +17,8 @@ from twinbus.clock import SystemClock
 from twinbus.errors import FragmentUnavailable
 from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.source import option_table as names
+from twinbus.pipeline.source.access.entity_access import EntityAccess
 from twinbus.pipeline.source.engine import VERSION
-from twinbus.pipeline.source.entity_access import EntityAccess
 from twinbus.pipeline.source.live_entity import LiveEntity
 from twinbus.pipeline.source.offsets import NEW_QUERY, BrowseOffset, JsonOffset, Positions
 from twinbus.pipeline.source.options import Edge, Mode, SourceOptions

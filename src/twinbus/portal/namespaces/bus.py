@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from twinbus.client.administration import administration_endpoint
-from twinbus.client.connection_string import parse_connection_string
+from twinbus.client.connecting.connection_string import parse_connection_string
+from twinbus.client.connecting.token_sources import sign
+from twinbus.client.connecting.trust import tls_context
 from twinbus.client.namespace import Namespace
 from twinbus.client.namespace_http import NamespaceRefused
-from twinbus.client.token_sources import sign
-from twinbus.client.trust import tls_context
 from twinbus.errors import EntityNotFound, NotImplementedHere, Unauthorized
 
 if TYPE_CHECKING:

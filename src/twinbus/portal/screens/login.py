@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from twinbus.client.connection_string import ConnectionString
+from twinbus.client.connecting.connection_string import ConnectionString
 from twinbus.errors import ArgumentError, MessagingError, Unauthorized
 from twinbus.portal.access.visitors import COOKIE, Visitors
 from twinbus.portal.form_body import read_form

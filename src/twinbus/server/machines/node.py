@@ -25,7 +25,7 @@ from twinbus.errors import ArgumentError, MessagingError
 from twinbus.http.own.nodes import NodeFigures, NoSuchNode
 from twinbus.management.catalog_postgres import first_place
 from twinbus.management.catalog_shared import SharedPostgresCatalog
-from twinbus.server.admission import Admission
+from twinbus.server.listening.admission import Admission
 from twinbus.server.machines.assembly import Assembly
 from twinbus.server.machines.claims import NOBODY, Claims
 from twinbus.server.machines.identity import Authority, line_contexts

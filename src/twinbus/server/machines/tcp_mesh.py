@@ -18,10 +18,10 @@ from twinbus.clock import Clock, Millis
 from twinbus.cluster.line import Line, Listener
 from twinbus.cluster.line_frames import Hello
 from twinbus.errors import ArgumentError
-from twinbus.server.host_names import ALL_ADDRESSES
+from twinbus.server.listening.host_names import ALL_ADDRESSES
+from twinbus.server.listening.refusal_log import RefusalLog
 from twinbus.server.machines.identity import LineContexts, host_of, number_in
 from twinbus.server.nodes.mesh import LineSocket
-from twinbus.server.refusal_log import RefusalLog
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias, cast
 
 from twinbus.cluster.error_values import KINDS
 from twinbus.errors import InternalError, MessagingError, OperationInProgress, OperationTimeout
+from twinbus.server.listening.ports import Door
 from twinbus.server.nodes.switchboard import Words
-from twinbus.server.ports import Door
 
 log = logging.getLogger(__name__)
 

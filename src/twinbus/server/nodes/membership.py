@@ -16,7 +16,7 @@ from twinbus.cluster.line import Topics
 from twinbus.cluster.line_frames import Hello
 from twinbus.errors import FragmentUnavailable, MessagingError
 from twinbus.management.control_plane import WAIT_FOR_FRAGMENTS_S, WAIT_FOR_TURN_S
-from twinbus.server.admission import Admission
+from twinbus.server.listening.admission import Admission
 from twinbus.server.nodes.leash import Answering, Leash
 from twinbus.server.nodes.mesh import Mesh
 from twinbus.server.nodes.seat import Seat, owner_of

@@ -16,7 +16,7 @@ import uvloop
 
 from twinbus.definitions.local_creation import create_entities
 from twinbus.errors import MessagingError
-from twinbus.server.holdings import new_key
+from twinbus.server.data.holdings import new_key
 from twinbus.server.namespace import NamespaceServer
 from twinbus.server.nodes.answers import Answers
 from twinbus.server.nodes.leash import Arrivals, Leash, write_error

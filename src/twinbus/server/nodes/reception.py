@@ -12,9 +12,9 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from twinbus.server.listening.ports import Door
+from twinbus.server.listening.sockets import BACKLOG, start_listening
 from twinbus.server.nodes.shared_counts import BEAT, OPEN, SharedCounts
-from twinbus.server.ports import Door
-from twinbus.server.sockets import BACKLOG, start_listening
 
 log = logging.getLogger(__name__)
 

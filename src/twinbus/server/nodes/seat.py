@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 from twinbus.definitions.wanted_entities import WantedEntities
 from twinbus.model.message_limits import MESSAGE_SIZE_CEILING
-from twinbus.server.admission import SharedLimits
-from twinbus.server.ports import PortNumbers
+from twinbus.server.listening.admission import SharedLimits
+from twinbus.server.listening.ports import PortNumbers
 from twinbus.server.server_settings import ServerSettings
 
 

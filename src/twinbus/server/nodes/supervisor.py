@@ -30,16 +30,16 @@ from twinbus.clock import SystemClock
 from twinbus.definitions.wanted_entities import WantedEntities
 from twinbus.errors import InternalError, MessagingError
 from twinbus.management.catalog import Catalog
-from twinbus.server.copy_marks import read_mark, require_whole
-from twinbus.server.data_folder import DataFolder
-from twinbus.server.holdings import CATALOG_NAME, keep_root_rule
+from twinbus.server.data.copy_marks import read_mark, require_whole
+from twinbus.server.data.data_folder import DataFolder
+from twinbus.server.data.holdings import CATALOG_NAME, keep_root_rule
+from twinbus.server.listening.ports import Ports, plain_connection_string, tls_connection_string, tls_files
 from twinbus.server.nodes.leash import LINE_DOOR, read_error
 from twinbus.server.nodes.node import PREPARE
 from twinbus.server.nodes.reception import Reception
 from twinbus.server.nodes.seat import Seat, settings_of_one
 from twinbus.server.nodes.shared_counts import BEAT, SharedCounts, make_shared_memory
 from twinbus.server.nodes.switchboard import Switchboard, Words
-from twinbus.server.ports import Ports, plain_connection_string, tls_connection_string, tls_files
 from twinbus.server.process_setup import set_up_process
 from twinbus.server.server_settings import ServerSettings
 from twinbus.server.stores.host_process import PACKAGE_PLACE

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from twinbus.server.data_folder import open_store as open_folder
+from twinbus.server.data.data_folder import open_store as open_folder
 from twinbus.store.durable import DurableStore
 from twinbus.store.store_limits import StoreLimits
 

@@ -24,9 +24,9 @@ from twinbus.client.entity_extras import PackedPage
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.model.packed_payloads import unpack_numbers
 from twinbus.model.wire_names import SEQUENCE_BITS
-from twinbus.pipeline.source.columns import ARROW_TYPES, LARGE, NAMES, TEXT, TIME, arrow_schema
-from twinbus.pipeline.source.message_parts import ANNOTATIONS, APPLICATION, PROPERTIES, parts_of
-from twinbus.pipeline.source.message_rows import (
+from twinbus.pipeline.source.rows.columns import ARROW_TYPES, LARGE, NAMES, TEXT, TIME, arrow_schema
+from twinbus.pipeline.source.rows.message_parts import ANNOTATIONS, APPLICATION, PROPERTIES, parts_of
+from twinbus.pipeline.source.rows.message_rows import (
     ABSOLUTE_EXPIRY,
     CREATION,
     ENTITY,
@@ -41,9 +41,9 @@ from twinbus.pipeline.source.message_rows import (
     decoded,
     record_batch,
 )
-from twinbus.pipeline.source.message_shapes import TEXT as TEXT_KIND
-from twinbus.pipeline.source.message_shapes import Place, Shape, numbers, texts
-from twinbus.pipeline.source.shaped_properties import ShapedProperties
+from twinbus.pipeline.source.rows.message_shapes import TEXT as TEXT_KIND
+from twinbus.pipeline.source.rows.message_shapes import Place, Shape, numbers, texts
+from twinbus.pipeline.source.rows.shaped_properties import ShapedProperties
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 BATCH_ROWS_MAX = 10_000

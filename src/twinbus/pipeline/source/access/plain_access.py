@@ -23,7 +23,7 @@ from twinbus.model.paths import SubQueue, parse_address
 from twinbus.model.received_payload import BROKER_ANNOTATIONS, BROKER_DELIVERY_ANNOTATIONS, read_front, without
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.pipeline.copy_ids import rename
-from twinbus.pipeline.source.entity_access import Claim, Head
+from twinbus.pipeline.source.access.entity_access import Claim, Head
 from twinbus.pipeline.source.ranges import Range, by_fragment, fragment_of, in_pieces, runs
 
 CREDIT_MAX = 1_000

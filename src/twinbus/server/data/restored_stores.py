@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.management.catalog_copy import raise_last_id
-from twinbus.server.copy_marks import require_whole
-from twinbus.server.namespace_copy import NamespaceEnd
+from twinbus.server.data.copy_marks import require_whole
+from twinbus.server.data.namespace_copy import NamespaceEnd
 from twinbus.store.changes import fragment_parts
 from twinbus.store.transfer import skip_numbers
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from twinbus.client.connection_string import ConnectionString
+from twinbus.client.connecting.connection_string import ConnectionString
 from twinbus.errors import ArgumentError
 
 CA_FILE_VARIABLE = "TWINBUS_CA_FILE"

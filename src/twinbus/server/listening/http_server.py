@@ -14,7 +14,7 @@ from websockets.frames import Frame
 
 from twinbus.http.messaging.cased_headers import CasedHttpProtocol
 from twinbus.http.paced_reading import PacedReading, ReadingTurns
-from twinbus.server.admission import Admission
+from twinbus.server.listening.admission import Admission
 
 SHUTDOWN_GRACE_S = 2
 KEEP_ALIVE_S = 240  # as long as an idle AMQP connection

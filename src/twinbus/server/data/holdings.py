@@ -23,8 +23,8 @@ from twinbus.errors import ArgumentError
 from twinbus.management.access_control import ROOT_RULE_NAME
 from twinbus.management.catalog import Catalog
 from twinbus.model.descriptions import AuthorizationRule, Right
-from twinbus.server.copy_marks import read_mark, require_whole
-from twinbus.server.data_folder import KEY_BYTES, OTHER_KEY, DataFolder
+from twinbus.server.data.copy_marks import read_mark, require_whole
+from twinbus.server.data.data_folder import KEY_BYTES, OTHER_KEY, DataFolder
 from twinbus.server.server_settings import ServerSettings
 from twinbus.server.stores.places import StoresToKeep
 

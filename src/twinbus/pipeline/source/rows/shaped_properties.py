@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from twinbus.amqp.codec.encode import INT_MAX, INT_MIN
 from twinbus.model import wire_names
 from twinbus.pipeline.property_values import property_text
-from twinbus.pipeline.source.message_shapes import INT, LONG, TEXT, Place, signed, texts
+from twinbus.pipeline.source.rows.message_shapes import INT, LONG, TEXT, Place, signed, texts
 
 _ESCAPED = '["\\\\\\x00-\\x1f]'
 """What JSON does not take as it is, in a text."""

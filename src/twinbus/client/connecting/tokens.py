@@ -8,10 +8,10 @@ import asyncio
 from contextlib import suppress
 
 from twinbus.amqp.codec.types import Timestamp
+from twinbus.client.connecting.token_sources import Token, TokenSource
+from twinbus.client.connecting.wire import Wire
 from twinbus.client.remote_errors import error_named
 from twinbus.client.request_node import Answer, RequestNode
-from twinbus.client.token_sources import Token, TokenSource
-from twinbus.client.wire import Wire
 from twinbus.clock import NEVER, Clock, Millis
 from twinbus.errors import EntityNotFound, MessagingError, Unauthorized
 

@@ -17,8 +17,16 @@ from twinbus.model import wire_names
 from twinbus.model.message_limits import TIME_TO_LIVE_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.pipeline.property_values import property_text
-from twinbus.pipeline.source.columns import ARROW_TYPES, COLUMNS, NAMES, arrow_schema
-from twinbus.pipeline.source.message_parts import ANNOTATIONS, APPLICATION, BODY, HEADER, PROPERTIES, Parts, parts_of
+from twinbus.pipeline.source.rows.columns import ARROW_TYPES, COLUMNS, NAMES, arrow_schema
+from twinbus.pipeline.source.rows.message_parts import (
+    ANNOTATIONS,
+    APPLICATION,
+    BODY,
+    HEADER,
+    PROPERTIES,
+    Parts,
+    parts_of,
+)
 
 MICROS = 1_000  # in a millisecond
 # The years 1 to 9999: Spark counts further in both directions, but no row with such a time could be collected in Python.

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import parse_qs, quote
 
-from twinbus.client.connection_string import ConnectionString
-from twinbus.client.dialling import within
+from twinbus.client.connecting.connection_string import ConnectionString
+from twinbus.client.connecting.dialling import within
 from twinbus.clock import Millis
 from twinbus.errors import OperationTimeout, Unauthorized
 

@@ -18,7 +18,7 @@ from twinbus.client.blocking import LoopThread
 from twinbus.client.namespace import Namespace
 from twinbus.errors import MessagingError
 from twinbus.pipeline.connection_options import ConnectionOptions
-from twinbus.pipeline.source.entity_access import EntityAccess
+from twinbus.pipeline.source.access.entity_access import EntityAccess
 
 T = TypeVar("T")
 

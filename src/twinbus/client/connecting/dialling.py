@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from twinbus.client.connection_string import ConnectionString
+from twinbus.client.connecting.connection_string import ConnectionString
+from twinbus.client.connecting.trust import CA_FILE_VARIABLE
 from twinbus.client.remote_errors import ConnectionLost, PeerNotTrusted
-from twinbus.client.trust import CA_FILE_VARIABLE
 from twinbus.errors import ArgumentError, OperationTimeout
 
 
@@ -67,7 +67,7 @@ async def dial_websocket(
     """As `dial`; also raises WebSocketRefused if something else listens there."""
     # Not at the top: few need it, it is slow to import, and executors that have only our archive may not have it.
     try:
-        from twinbus.client.websocket import WebSocketStream
+        from twinbus.client.connecting.websocket import WebSocketStream
     except ImportError:
         raise ArgumentError("AMQP over WebSockets needs the package websockets: pip install websockets.") from None
     stream = WebSocketStream(protocol, host, port, uses_tls=tls is not None)

@@ -27,7 +27,7 @@ from twinbus.amqp.events import (
 )
 from twinbus.amqp.link import Link
 from twinbus.amqp.session import Session
-from twinbus.client.dialling import dial, dial_websocket, within
+from twinbus.client.connecting.dialling import dial, dial_websocket, within
 from twinbus.client.remote_errors import ConnectionLost, error_of
 from twinbus.clock import NEVER, Clock, SystemClock
 from twinbus.errors import MessagingError, OperationTimeout

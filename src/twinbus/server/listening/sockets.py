@@ -15,7 +15,7 @@ from random import SystemRandom
 from typing import cast
 
 from twinbus.errors import ArgumentError
-from twinbus.server.admission import Admission
+from twinbus.server.listening.admission import Admission
 
 # Below the ports that systems give to outgoing connections. A server that is restarted on a port of that range may find
 # it taken: a client that keeps trying to reach the server can even be given that very port, and connect to itself.

@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from twinbus.amqp.reassembly import SHARED_SIZE_MAX
-from twinbus.server.refusal_log import NO_REQUESTS, TOO_MANY_HTTP, TOO_MANY_SOCKETS, TOO_MANY_UNDECIDED, RefusalLog
+from twinbus.server.listening.refusal_log import (
+    NO_REQUESTS,
+    TOO_MANY_HTTP,
+    TOO_MANY_SOCKETS,
+    TOO_MANY_UNDECIDED,
+    RefusalLog,
+)
 
 FREE_DESCRIPTORS = 256
 """For files, pipes and the process of the stores; at most a quarter of what the process may have."""

@@ -9,7 +9,7 @@ from twinbus.client.namespace import Namespace
 from twinbus.clock import Millis
 from twinbus.errors import InternalError, ServerBusy
 from twinbus.model.wire_names import MessageState
-from twinbus.pipeline.source.entity_access import Claim, Head
+from twinbus.pipeline.source.access.entity_access import Claim, Head
 from twinbus.pipeline.source.ranges import Range, by_fragment, count, half_open, in_pieces, inclusive
 
 CLAIM_COUNT_MAX = 10_000

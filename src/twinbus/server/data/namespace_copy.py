@@ -20,8 +20,8 @@ from twinbus.management.catalog import Catalog, CatalogDatabase
 from twinbus.management.catalog_copy import copy_catalog, is_unused
 from twinbus.management.catalog_file import CatalogFile
 from twinbus.model.descriptions import AuthorizationRule, Right
-from twinbus.server.copy_marks import MOVED, UNFINISHED, CopyMark, read_mark, require_whole
-from twinbus.server.data_folder import STORE_COUNT_FILE, DataFolder, known_store_paths, open_store
+from twinbus.server.data.copy_marks import MOVED, UNFINISHED, CopyMark, read_mark, require_whole
+from twinbus.server.data.data_folder import STORE_COUNT_FILE, DataFolder, known_store_paths, open_store
 from twinbus.store.durable import DurableStore
 from twinbus.store.transfer import clear, require_same, transfer
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from twinbus.errors import ArgumentError, StoreDamaged, StoreUnavailable
-from twinbus.server.data_folder import LOCK_NAME, WITNESS_FOLDER, DataFolder, known_store_paths, witness_of
+from twinbus.server.data.data_folder import LOCK_NAME, WITNESS_FOLDER, DataFolder, known_store_paths, witness_of
 from twinbus.store.folder.copying import copy_database, copy_file, copy_store, sync_file
 from twinbus.store.folder.folder_check import check_folder
 from twinbus.store.folder.journal import make_folder, sync_folder

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from twinbus.clock import Millis
 from twinbus.model.descriptions import AuthorizationRule
-from twinbus.server.host_names import authority, names_of_listener, reachable_host
+from twinbus.server.listening.host_names import authority, names_of_listener, reachable_host
+from twinbus.server.listening.sockets import bind, port_of
 from twinbus.server.server_settings import AMQPS_PORT, ServerSettings
-from twinbus.server.sockets import bind, port_of
 from twinbus.server.tls import development_certificate, problem_with, server_context, tls_folder
 
 log = logging.getLogger(__name__)

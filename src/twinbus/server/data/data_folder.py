@@ -7,7 +7,7 @@ catalog...       which entities exist (twinbus.management)
 known-stores/NN  whether that messaging store has ever been in use (twinbus.store.folder.identity)
 stores/NN/       one folder for each messaging store (twinbus.store)
 operations/      the operations log, as Parquet (twinbus.meter.log_writer), where it is metered
-copy.json        that it is half of a copy, or was moved elsewhere (twinbus.server.copy_marks)
+copy.json        that it is half of a copy, or was moved elsewhere (twinbus.server.data.copy_marks)
 tls/             a certificate for development, if one was asked for (twinbus.server.tls)
 """
 

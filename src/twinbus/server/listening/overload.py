@@ -3,7 +3,7 @@
 from twinbus.amqp.reassembly import SharedReassembly
 from twinbus.clock import Millis
 from twinbus.gateway.connections import Connections
-from twinbus.server.refusal_log import INCOMPLETE, NOT_READ, TOO_MANY_AMQP, RefusalLog
+from twinbus.server.listening.refusal_log import INCOMPLETE, NOT_READ, TOO_MANY_AMQP, RefusalLog
 
 LOOK_EVERY: Millis = 1_000
 
