@@ -63,12 +63,14 @@ class Node:
         self.ports = [_SwitchedPort(index) for index in range(len(simulation.ports))]
         for index, port in enumerate(simulation.ports):
             is_own = simulation.owners[index] == number
+            # A node that takes the place of one that was killed draws other lock tokens, as a new process does.
+            life = f"{simulation.seed}, store {index}, node {number}, epoch {simulation.epochs.get(index, 0)}"
             self.ports[index].port = port if is_own else ELSEWHERE
             broker = MessageBroker(
                 index,
                 self.ports[index],
                 simulation.clock,
-                Random(simulation.seed + index + 100_000 * number),
+                Random(life),
                 long_work,
                 wide_lanes,
             )
