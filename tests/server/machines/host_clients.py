@@ -216,7 +216,7 @@ class Clients:
             try:
                 async with (
                     self._client(node) as client,
-                    client.get_queue_receiver(ORDERED, session_id=session) as receiver,
+                    client.get_queue_receiver(ORDERED, session_id=session, prefetch_count=5) as receiver,
                 ):
                     now = time.monotonic()
                     hold = Hold(session, now, now, node)
