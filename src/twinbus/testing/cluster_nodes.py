@@ -156,6 +156,8 @@ class Move:
 
     def _move_out(self) -> bool:
         node, broker = self._owner
+        if broker.is_available:  # its store was lost and returned meanwhile
+            broker.retire()
         if not broker.is_at_rest:
             return False
         node.fronts.mover.move_out(broker, self._epoch, self._holding, self.to, self._sim.now)

@@ -119,9 +119,14 @@ class StorePool:
         `move_out` gets the broker when it is at rest, so that its locks travel. Transactions and other long work have a moment before.
         """
         broker = self.brokers[index]
+
+        def is_done() -> bool:
+            if broker.is_available:  # also once more: its store may fail and return while this waits
+                broker.retire()
+            return broker.is_at_rest
+
         await _until(lambda: not broker.has_open_work, OPEN_WORK_WAIT_S)
-        broker.retire()
-        if await _until(lambda: broker.is_at_rest, RETIRE_WAIT_S):
+        if await _until(is_done, RETIRE_WAIT_S):
             try:
                 move_out(broker)
             except Exception:  # a bug. The store goes without its locks: nobody would serve it here any more
