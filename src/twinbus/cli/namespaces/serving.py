@@ -42,12 +42,12 @@ EntitiesOption = Annotated[
     typer.Option("--entities", metavar="FILE", help="TOML or JSON file of entities and rules to create if missing."),
 ]
 ProcessesOption = Annotated[
-    int | None,
+    int,
     typer.Option(
         "--processes",
         min=1,
         max=PROCESSES_MAX,
-        help="Processes that share the messaging stores. Unless given: one for every two cores, at most 4; 1 with --store.",
+        help="Processes that share the messaging stores. On two cores 1 is best; with more, try one for every two.",
     ),
 ]
 NodeOption = Annotated[
@@ -152,7 +152,7 @@ def serve(
     node: NodeOption = None,
     listen_nodes: ListenNodesOption = None,
     advertise_nodes: AdvertiseNodesOption = None,
-    processes: ProcessesOption = None,
+    processes: ProcessesOption = 1,
     queue: QueueOption = None,
     entities: EntitiesOption = None,
     tls: TlsOption = False,
@@ -197,13 +197,10 @@ def serve(
     from twinbus.server.data.holdings import new_key
     from twinbus.server.listening.host_names import reachable_host
     from twinbus.server.namespace import NamespaceServer
-    from twinbus.server.nodes.process_count import best_process_count, cores_here
     from twinbus.server.nodes.supervisor import Supervisor, serve_in_processes
     from twinbus.server.serving import serve as serve_namespace
 
     _check_key(key)
-    if processes is None:
-        processes = 1 if store else best_process_count(cores_here(), stores)
     _check_processes(processes, stores, is_in_database=bool(store))
     wanted = read_wanted(queue or (), entities)
     extra_ports = read_extra_ports(also_listen)

@@ -3,7 +3,6 @@
     supervisor      holds the data folder and the ports, starts the nodes and starts them again; hands them connections
     node 0 to N-1   each a namespace with gateway, message brokers and a store process, for the messaging stores it owns
 
-process_count  how many there are if nobody says
 supervisor     the process that was started: nodes, ports, switchboard
 node           a node's process
 membership     what makes a server one of several, and answers: what it answers the others
