@@ -17,6 +17,7 @@ from twinbus.errors import (
     SessionLockLost,
 )
 from twinbus.model.descriptions import QueueDescription
+from twinbus.model.partition_key import candidates
 from twinbus.testing.cluster_nodes import Move
 from twinbus.testing.cluster_simulation import ClusterSimulation
 from twinbus.testing.messages import make_message, message_id_of
@@ -498,3 +499,26 @@ def test_a_hold_that_moves_before_its_receiver_has_heard_of_it_is_found_where_it
     receiver = sim.receiver(queue.main, 1, session=accepted.value)
     assert ids(receiver.take()) == ["a"]
     assert receiver.lost is None
+
+
+def test_a_message_session_that_is_accepted_before_its_store_is_announced_gets_its_messages(
+    sim: ClusterSimulation,
+) -> None:
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True, requires_session=True, lock_duration=LOCK))
+    store = queue.main.fragments[candidates("s", len(queue.main.fragments), 0)[0]].broker.index
+    if sim.owners[store] != 1:
+        sim.move(store, 1)
+    sim.send(queue, *(make_message(name, session_id="s") for name in "abc"))
+    for place in range(len(sim.links)):
+        sim.cut(place)
+    accepted: Answer[SessionLock] = Answer()
+    queue.main.accept_session(SessionRequest(None), sim.now + LOCK, sim.now, accepted)
+    begun = Move(sim, store, 0)
+    while sim.owners[store] != 0:
+        sim.run()
+        assert begun.step()
+    sim.run()
+    receiver = SimReceiver(3, ReceiveMode.PEEK_LOCK, accepted.value)
+    queue.main.attach(receiver, sim.now)
+    sim.run()
+    assert ids(receiver.take()) == ["a", "b", "c"]
