@@ -106,9 +106,11 @@ class MessageBroker:
         self.held_contents = HeldContents() if held_contents is None else held_contents
         self.is_available = False
         self.is_foreign = False
+        """Another process owns the store: it is not available here, and that is no failure."""
         self.database: int | None = None
         """Which of several its store is in. Those of one database fail together."""
-        """Another process owns the store: it is not available here, and that is no failure."""
+        self.when_loaded: Callable[[], None] = _nothing
+        """Called when it has become available, before it hands anything over: messages are read from the store first."""
         self._clock = clock
         self.random = random
         self.lease = lease
@@ -409,6 +411,11 @@ class MessageBroker:
         for fragment, memory in loaded:
             tell(fragment.load, memory, now, self._moved_in.pop(fragment.key, None))
         self._moved_in.clear()
+        tell(self.when_loaded)
+
+
+def _nothing() -> None:
+    """Nobody has to know."""
 
 
 def _effect_of_all(parts: Sequence[_Part], now: Millis) -> None:

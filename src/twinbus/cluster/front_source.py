@@ -123,9 +123,8 @@ class FrontSource:
 
     def _sift(self, receiver: Consumer, node: int, taken: list[TakenMessage]) -> list[TakenMessage]:
         """Messages may be long on their way from a node that has lost the store meanwhile, and the next one may have given them to
-        somebody else. If their locks have moved there, nobody has seen them."""
-        if node == self.peers.node:
-            return taken  # at once, by a part that has its store, whoever had it last as far as this node has heard
+        somebody else. If their locks have moved there, nobody has seen them. A node that hands something over has said before that
+        it serves the store."""
         of, session = self.ownership.of, receiver.session
         left = {index for index in {each.lock_token[0] for each in taken if each.lock_token} if of[index] != node}
         if not left or (isinstance(session, Hold) and session.is_held and session.node == of[session.fragment_index]):

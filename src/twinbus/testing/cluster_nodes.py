@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
@@ -75,6 +76,7 @@ class Node:
                 wide_lanes,
             )
             broker.is_foreign = not is_own
+            broker.when_loaded = partial(self._serves, simulation, index)
             self.brokers.append(broker)
         self.entities = Entities(self.brokers)
         self.owners = Owners(simulation.owners)
@@ -84,6 +86,16 @@ class Node:
         self.fronts.mover.epoch_of = lambda store: self.epochs.get(store, 0)
         self.topics.tells[OWNED] = lambda line, payload, now: self.heard_owner(json.loads(payload), now)
         self.topics.when_opened.append(self._tell_owned)
+
+    def _serves(self, simulation: "ClusterSimulation", store: int) -> None:
+        epoch = simulation.epochs.get(store, 0)
+        if epoch > self.epochs.get(store, 0):
+            told = [store, self.number, epoch]
+            self.fronts.mover.announce(store, simulation.now)
+            for peer in self.fronts.peers:
+                if peer.line is not None:
+                    peer.line.tell(OWNED, json.dumps(told).encode())
+            self.heard_owner(told, simulation.now)
 
     def _tell_owned(self, line: Line, now: Millis) -> None:
         for store, epoch in self.epochs.items():
@@ -116,7 +128,7 @@ class Move:
         self._is_held = False
         node, broker = self._owner
         self._epoch = sim.epochs.get(store, 0)
-        self._steps = [self._retire, self._move_out, self._take, self._announce]
+        self._steps = [self._retire, self._move_out, self._take, self._is_taken]
         if not broker.is_available or to == self._former:
             self.is_over = True
             return
@@ -176,15 +188,5 @@ class Move:
         broker.store_returned()
         return True
 
-    def _announce(self) -> bool:
-        sim, store = self._sim, self.store
-        node = sim.nodes[self.to]
-        if not node.brokers[store].is_available:
-            return False
-        node.fronts.mover.announce(store, sim.now)
-        told = [store, self.to, sim.epochs[store]]
-        for peer in node.fronts.peers:
-            if peer.line is not None:
-                peer.line.tell(OWNED, json.dumps(told).encode())
-        node.heard_owner(told, sim.now)
-        return True
+    def _is_taken(self) -> bool:
+        return self._sim.nodes[self.to].brokers[self.store].is_available

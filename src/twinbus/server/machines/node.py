@@ -175,6 +175,8 @@ class MachineNode:
         assert fronts is not None
         fronts.mover.epoch_of = self.claims.epoch_of
         pool.moved_in = fronts.mover.arrivals
+        for broker in pool.brokers:
+            broker.when_loaded = self._serves_more
         address = await self.mesh.listen(self._listens_at)
         reached_at = self._is_reached_at or address
         if not reached_at.port:
@@ -270,6 +272,10 @@ class MachineNode:
             log.warning("catalog_not_followed", extra={"fields": {"reason": str(error)}})
 
     # Who serves what
+
+    def _serves_more(self) -> None:
+        """Others have to know before they are handed anything of it: they would take that for late messages of its former owner."""
+        self._tell_own_claims(self._clock.now())
 
     def _tell_own_claims(self, now: Millis) -> None:
         assert self._server is not None
