@@ -98,6 +98,28 @@ def test_the_second_try_is_for_a_line_that_has_brought_something_since_the_first
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
+def test_the_second_try_is_not_for_the_node_that_lost_the_first_one_while_another_is_reached(
+    sim: ClusterSimulation, is_batch: bool
+) -> None:
+    sim.has_stepped_lines = True
+    sent = Sent(sim, is_batch=is_batch)
+    first = next(link for link in sim.links if 0 in link.nodes and link.one.take_output())
+    first.cut(sim.now)
+    sim.connect()
+    again = next(link for link in sim.links if link.nodes == first.nodes)
+    for is_back in (False, True):
+        again.step(sim.now, is_back=is_back)
+    again.cut(sim.now)
+    assert sent.error is None
+    second = next(link for link in sim.links if 0 in link.nodes and not link.is_broken)
+    second.other.tell(99, b"it lives")
+    sim.has_stepped_lines = False
+    sim.advance(200, 100)
+    sim.run()
+    assert sent.is_accepted
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
 def test_where_no_node_is_reached_the_error_comes_after_a_while(sim: ClusterSimulation, is_batch: bool) -> None:
     cut_from_others(sim)
     sent = Sent(sim, is_batch=is_batch)

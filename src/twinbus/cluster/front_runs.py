@@ -71,6 +71,7 @@ class Search:
         self._way = way
         self._left = list(nodes)
         self._heard: Heard | None = None
+        self._lost_at: int | None = None  # the node whose line broke
         self.failed: int | None = None
         """The database of a store that may have them already."""
         self.held_since: Millis | None = None
@@ -84,6 +85,7 @@ class Search:
             self._put_others_first()
             if node != self._way.peers.node and not self._way.peers[node].is_open:
                 self._heard = self._way.peers.heard()
+                self._lost_at = node
 
     def _put_others_first(self) -> None:
         """Nodes with nothing but stores of the database that failed come last."""
@@ -95,14 +97,21 @@ class Search:
             self._left.sort(key=lambda node: node not in able)
 
     def next_node(self) -> int | None:
-        """The one to try now, if there is any."""
+        """The one to try now, if there is any. The one whose line broke may be about to fail again: others come first."""
         peers = self._way.peers
         for place, node in enumerate(self._left):
+            if node == self._lost_at and self._is_another_reached:
+                continue
             if node == peers.node or self._heard is None or peers.lives(node, self._heard):
                 del self._left[place]
                 self._left.insert(0, node)
                 return node
         return None
+
+    @property
+    def _is_another_reached(self) -> bool:
+        peers = self._way.peers
+        return any(node == peers.node or peers[node].is_open for node in self._left if node != self._lost_at)
 
     def begin_again(self) -> None:
         self._left = self._way.in_turns() or list(self._way.ownership.nodes)
