@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.server.machines.host_clients import KEYLESS, ONCE, ORDERED
+from tests.server.machines.host_clients import KEYLESS, LOCK_S, ONCE, ORDERED
 from tests.server.machines.hosts import Cluster
 from twinbus.cli.app import run
 
-LOCKS = ("--lock-duration", "5s", "--max-delivery-count", "2000")
+LOCKS = ("--lock-duration", f"{LOCK_S}s", "--max-delivery-count", "2000")
 """What the SDK has read ahead when its connection ends comes again after that time."""
 
 

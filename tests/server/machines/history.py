@@ -22,9 +22,14 @@ class Hold:
 
 
 class Receipt(NamedTuple):
+    """A message that came to a client. It may have lain in a buffer or been long on its way, so it was handed over some time between
+    `since` and `at`."""
+
     at: float
     body: str
     number: int
+    receiver: int  # what this one gets comes in the order in which it was handed over
+    since: float
 
 
 class Completion(NamedTuple):
@@ -38,8 +43,8 @@ class History:
     invoked: set[str] = field(default_factory=set)
     acknowledged: set[str] = field(default_factory=set)
     received: list[Receipt] = field(default_factory=list)
-    completed: dict[tuple[str, int], float] = field(default_factory=dict)
-    """By body and number: when the answer came."""
+    completed: dict[tuple[str, int], Receipt] = field(default_factory=dict)
+    """By body and number."""
     completed_of: dict[str, list[Completion]] = field(default_factory=lambda: defaultdict(list))
     """By message session."""
     holds: list[Hold] = field(default_factory=list)
@@ -60,11 +65,9 @@ class History:
             found.append(f"{len(lost)} of {len(self.acknowledged)} acknowledged are lost: {sorted(lost)[:5]}")
         if strange := {receipt.body for receipt in self.received} - self.invoked:
             found.append(f"delivered and never sent: {sorted(strange)[:5]}")
-        again = [
-            receipt for receipt in self.received if receipt.at > self.completed.get((receipt.body, receipt.number), inf)
-        ]
-        if again:
-            found.append(f"delivered again after they were completed: {again[:5]}")
+        if again := [receipt for receipt in self.received if self._is_again(receipt)]:
+            known = [(receipt, self.completed[receipt.body, receipt.number]) for receipt in again[:5]]
+            found.append(f"handed over again after they were completed: {known}")
         for session, completions in self.completed_of.items():
             # One whose sender heard an error may have been stored at any later time.
             of_known = [each for each in completions if each.body in self.acknowledged]
@@ -80,6 +83,13 @@ class History:
         if self.refusals:
             found.append(f"{len(self.refusals)} sends without a key failed: {self.refusals[:5]}")
         return found + self._held_twice()
+
+    def _is_again(self, receipt: Receipt) -> bool:
+        """Whether it was handed over after somebody got it who then completed it: that one's lock has kept it from everybody since."""
+        done = self.completed.get((receipt.body, receipt.number))
+        if done is None or receipt is done:
+            return False
+        return receipt.since > done.at or (receipt.receiver == done.receiver and receipt.at > done.at)
 
     def _around(self, session: str, late: Completion) -> list[str]:
         """What clients saw of a message session in the time before this."""

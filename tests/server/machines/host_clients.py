@@ -29,6 +29,8 @@ TRY_S = 8.0
 PACE_S = 0.02
 CHECK_EVERY_S = 0.5
 BALANCED = "balanced"
+LOCK_S = 5
+"""Of the queues."""
 ERRORS = (ServiceBusError, OSError, TimeoutError, ValueError)
 OF_THE_CONNECTION = (ServiceBusConnectionError, OperationTimeoutError, OSError, TimeoutError, ValueError)
 """What the SDK makes of a connection that ends, cannot be opened, or is silent. The rest is what a node answered."""
@@ -201,11 +203,12 @@ class Clients:
         while not self._is_over.is_set():
             node = node % 3 + 1
             try:
+                opened = time.monotonic()
                 async with self._client(node) as client, client.get_queue_receiver(queue) as receiver:
                     while not self._is_over.is_set():
                         async with asyncio.timeout(TRY_S):
                             for message in await receiver.receive_messages(20, max_wait_time=1):
-                                await self._complete(receiver, message)
+                                await self._complete(receiver, message, opened)
             except ERRORS:
                 await asyncio.sleep(0.05)
 
@@ -214,6 +217,7 @@ class Clients:
         while not self._is_over.is_set():
             node = node % 3 + 1
             try:
+                opened = time.monotonic()
                 async with (
                     self._client(node) as client,
                     client.get_queue_receiver(ORDERED, session_id=session, prefetch_count=5) as receiver,
@@ -224,15 +228,22 @@ class Clients:
                     while not self._is_over.is_set():
                         async with asyncio.timeout(TRY_S):
                             for message in await receiver.receive_messages(5, max_wait_time=1):
-                                completion = await self._complete(receiver, message)
+                                completion = await self._complete(receiver, message, opened)
                                 hold.proven_until = completion.asked
                                 self.history.completed_of[session].append(completion)
             except ERRORS:
                 await asyncio.sleep(0.05)
 
-    async def _complete(self, receiver: Any, message: Any) -> Completion:
+    async def _complete(self, receiver: Any, message: Any, opened: float) -> Completion:
         body, number, asked = str(message), message.sequence_number, time.monotonic()
-        self.history.received.append(Receipt(asked, body, number))
+        receipt = Receipt(asked, body, number, id(receiver), max(opened, _handed_over(message)))
+        self.history.received.append(receipt)
         await receiver.complete_message(message)
-        answered = self.history.completed[body, number] = time.monotonic()
-        return Completion(body, asked, answered)
+        self.history.completed[body, number] = receipt
+        return Completion(body, asked, time.monotonic())
+
+
+def _handed_over(message: Any) -> float:
+    """When it was locked, as its node said; that of a message session does not say it."""
+    until = message.locked_until_utc
+    return 0.0 if until is None else time.monotonic() - time.time() + until.timestamp() - LOCK_S
