@@ -4,12 +4,12 @@ import pytest
 
 from twinbus.broker import held_contents
 from twinbus.broker.commands import Purge, ReceiveDeferred
-from twinbus.broker.consumer import ReceiveMode, TakenMessage
+from twinbus.broker.consumer import ReceiveMode, SessionLock, SessionRequest, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment import reading_again, settlement
 from twinbus.broker.held_contents import ROW_BYTES, unread_content
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, DeadLetter, Defer, Outcome
-from twinbus.errors import FragmentUnavailable
+from twinbus.errors import FragmentUnavailable, MessagingError
 from twinbus.model.content import application_properties
 from twinbus.model.descriptions import QueueDescription
 from twinbus.store.reads import ReadNumbers
@@ -240,6 +240,27 @@ class TestMessageSessions:
             sim.advance(LOCK)
         assert ids(sim.receiver(queue.dead_letter, 10).take()) == NAMES
         assert self.take(sim, queue) == []
+
+    def test_what_comes_back_beside_a_dead_letter_is_first_for_the_next_holder(
+        self, sim: Simulation, queue: QueueEntity
+    ) -> None:
+        sim.send(queue, make_message("dead", session_id="s"))
+        assert ids(self.take(sim, queue)) == ["dead"]
+        sim.advance(LOCK)
+        sim.send(queue, *[make_message(name, session_id="s") for name in NAMES])
+        former = sim.receiver(queue.main, 2, session=sim.accept(queue.main, "s").value)
+        assert ids(former.take()) == ["dead", NAMES[0]]
+        sim.clock.advance(LOCK)
+        heir = SimReceiver(10)
+
+        def attach(lock: SessionLock | MessagingError) -> None:
+            assert not isinstance(lock, MessagingError)
+            heir.session = lock
+            queue.main.attach(heir, sim.now)
+
+        queue.main.accept_session(SessionRequest("s"), sim.now, sim.now, attach)
+        sim.run()
+        assert ids(heir.take()) == NAMES
 
 
 def test_nothing_can_be_done_with_a_content_that_is_not_here_but_asking_for_its_size(

@@ -8,6 +8,7 @@ from twinbus.broker.commands import GetSessionState, ListSessions, Peek, Purge, 
 from twinbus.broker.consumer import ReceiveMode, SessionLock, SessionRequest, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.session_desk import DETACH_SLACK
+from twinbus.broker.fragment import settlement
 from twinbus.broker.fragment.message_sessions import STALE_ENTRIES_MAX, MessageSessions
 from twinbus.broker.outcomes import COMPLETE, Abandon, Defer
 from twinbus.clock import Millis
@@ -223,6 +224,25 @@ def test_what_comes_back_from_a_lock_that_ended_is_first_for_whoever_waited_for_
     queue.main.accept_session(SessionRequest(None), sim.now + 2 * LOCK, sim.now, attach)
     sim.advance(LOCK + 1_000, 500)
     assert heirs[0].ids() == ["a", "b", "c"]
+
+
+@pytest.mark.rule("A9.2")
+def test_what_comes_back_in_several_steps_is_first_for_whoever_waited_for_a_session(
+    sim: Simulation, queue: QueueEntity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settlement, "ENDED_COUNT_MAX", 2)
+    send(sim, queue, "x", "a", "b", "c", "d", "e", "f")
+    session_receiver(sim, queue, "x", credit=5)
+    heirs: list[SimReceiver] = []
+
+    def attach(lock: SessionLock | MessagingError) -> None:
+        assert not isinstance(lock, MessagingError)
+        heirs.append(SimReceiver(100, session=lock))
+        queue.main.attach(heirs[0], sim.now)
+
+    queue.main.accept_session(SessionRequest(None), sim.now + 2 * LOCK, sim.now, attach)
+    sim.advance(LOCK + 1_000, 500)
+    assert heirs[0].ids() == ["a", "b", "c", "d", "e", "f"]
 
 
 def test_closing_after_the_lock_ended_is_no_orderly_close(sim: Simulation, queue: QueueEntity) -> None:

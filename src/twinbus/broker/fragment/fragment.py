@@ -83,6 +83,7 @@ class Fragment:
         self.locks = LockTable(self.index, self.broker.random, self.broker.held_contents, self.key_behind)
         self._in_flight: deque[Sequence[int]] = deque()
         self._kept_out: set[int] = set()
+        self._lanes_to_scan: list[Lane] = []  # when nothing is kept out any more
 
     def _new_lane(self, beyond: int) -> Lane:
         # The fragments of a partitioned entity read ahead side by side: together they are as wide as any.
@@ -208,10 +209,18 @@ class Fragment:
         return {number for numbers in (*self._in_flight, self._kept_out) for number in numbers if number > after}
 
     def keep_out(self, numbers: Sequence[int]) -> Callable[[], None]:
-        """Rows that were locked, and will be changed, count as in flight until the function that is returned is called."""
+        """Rows that were locked, and will be changed, count as in flight until the function that is returned is called: when their
+        change has been asked for."""
         kept_out = self._kept_out
         kept_out.update(numbers)
-        return partial(kept_out.difference_update, numbers)
+        return partial(self._let_in, kept_out, numbers)
+
+    def _let_in(self, kept_out: set[int], numbers: Sequence[int]) -> None:
+        kept_out.difference_update(numbers)
+        if kept_out is self._kept_out and not kept_out:
+            lanes, self._lanes_to_scan = self._lanes_to_scan, []
+            for lane in lanes:
+                self._scan(lane)
 
     def out_of_lane(self, rows: Iterable[StoredMessage]) -> set[int]:
         """The numbers of those that are locked or being changed: not ready, whatever a read from the store says."""
@@ -338,9 +347,13 @@ class Fragment:
 
     def open_lane(self, lane: Lane, now: Millis) -> None:
         """Somebody took hold of a message session. Messages on their way back from its former holder are in no lane
-        yet, so where any are, the lane starts from what the store says: a newer message must not overtake them."""
+        yet, so where any are, the lane starts from what the store says when all of their changes have been asked for: a newer
+        message must not overtake them."""
         lane.open()
-        if self._in_flight and not lane.is_filling:
+        if self._kept_out and not lane.is_filling:
+            lane.start_fill()
+            self._lanes_to_scan.append(lane)
+        elif self._in_flight and not lane.is_filling:
             self._scan(lane)
         self.announce(lane, now)
 

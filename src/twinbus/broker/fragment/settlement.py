@@ -219,8 +219,8 @@ def apply(
         let_in = fragment.keep_out([message.sequence_number for message in messages])
 
         def found(later: Millis) -> None:
-            let_in()
             apply(fragment, messages, outcome, later, effect, failed)
+            let_in()
 
         read_again(fragment, unread, found, failed or _ignore)
         return
@@ -303,8 +303,8 @@ def _fail_in_steps(fragment: Fragment, pieces: list[tuple[list[StoredMessage], C
         now = yield
         if fragment.locks is not locks:
             return  # the store was lost, and everything is free
-        let_in()
         fail_delivery(fragment, messages, now)
+        let_in()
 
 
 def _give_back(
