@@ -1,5 +1,7 @@
 """Without its lease a message broker hands nothing over: another process may do so already (a process that was frozen)."""
 
+from math import inf
+
 import pytest
 
 from twinbus.broker.commands import ReceiveDeferred
@@ -15,6 +17,7 @@ from twinbus.testing.simulation import Answer, Simulation
 class SimLease:
     def __init__(self) -> None:
         self.is_ours = True
+        self.until = inf
 
     def is_held(self) -> bool:
         return self.is_ours

@@ -1,6 +1,7 @@
 """How a message broker reaches its messaging store without ever waiting for it."""
 
 from collections.abc import Callable
+from math import inf
 from typing import Protocol, TypeVar
 
 from twinbus.errors import StoreUnavailable
@@ -64,11 +65,16 @@ class StoreLease(Protocol):
     once for each burst.
     """
 
+    until: float
+    """A time that rises with every renewal, each of which shows that the store answers; infinity if none is needed."""
+
     def is_held(self) -> bool: ...
 
 
 class _AlwaysHeld:
     """Of a store that only this process can have, such as a folder with its lock."""
+
+    until = inf
 
     def is_held(self) -> bool:
         return True

@@ -7,12 +7,14 @@ none takes them, and some could not be reached            --> they wait for a li
 """
 
 from collections.abc import Sequence
+from math import inf
 from typing import Protocol
 
 from twinbus.broker.entity.placement import Detour
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.entity.transfers import ViaTarget
+from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.replies import Reply, SendReply
 from twinbus.clock import Clock, Millis
 from twinbus.cluster.held_sends import Heard
@@ -71,6 +73,7 @@ class Search:
         self._way = way
         self._left = list(nodes)
         self._heard: Heard | None = None
+        self._renewed: dict[Fragment, float] = {}  # with `_heard`: the leases of this node's own
         self._lost_at: int | None = None  # the node whose line broke
         self.failed: int | None = None
         """The database of a store that may have them already."""
@@ -85,6 +88,7 @@ class Search:
             self._put_others_first()
             if node != self._way.peers.node and not self._way.peers[node].is_open:
                 self._heard = self._way.peers.heard()
+                self._renewed = {each: each.broker.lease.until for each in self._own_fragments()}
                 self._lost_at = node
 
     def _put_others_first(self) -> None:
@@ -98,20 +102,31 @@ class Search:
 
     def next_node(self) -> int | None:
         """The one to try now, if there is any. The one whose line broke may be about to fail again: others come first."""
-        peers = self._way.peers
         for place, node in enumerate(self._left):
-            if node == self._lost_at and self._is_another_reached:
-                continue
-            if node == peers.node or self._heard is None or peers.lives(node, self._heard):
+            if self._lives(node) and not (node == self._lost_at and self._is_another_reached):
                 del self._left[place]
                 self._left.insert(0, node)
                 return node
         return None
 
+    def _lives(self, node: int) -> bool:
+        """Whether anything was heard of it since a line broke: it may have been this node that was cut off, from its databases too."""
+        peers = self._way.peers
+        if self._heard is None:
+            return True
+        if node != peers.node:
+            return peers.lives(node, self._heard)
+        leases = [(each.broker.lease.until, self._renewed.get(each, 0.0)) for each in self._own_fragments()]
+        return not leases or any(until == inf or until > then for until, then in leases)
+
+    def _own_fragments(self) -> list[Fragment]:
+        ownership, fragments = self._way.ownership, self._way.local.placement.fragments
+        return [each for node, each in zip(ownership.of, fragments, strict=True) if node == ownership.node]
+
     @property
     def _is_another_reached(self) -> bool:
-        peers = self._way.peers
-        return any(node == peers.node or peers[node].is_open for node in self._left if node != self._lost_at)
+        peers, others = self._way.peers, [node for node in self._left if node != self._lost_at]
+        return any(self._lives(node) if node == peers.node else peers[node].is_open for node in others)
 
     def begin_again(self) -> None:
         self._left = self._way.in_turns() or list(self._way.ownership.nodes)
