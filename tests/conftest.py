@@ -5,7 +5,7 @@ reaches what a test starts; who breaks when he is told something breaks his test
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
@@ -20,11 +20,11 @@ from twinbus.testing.simulation import Simulation
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
-FIGURES = pytest.StashKey[dict[str, Counter[str]]]()
+MEASURED = "measured"
+"""The property of a test with its figures, which reports bring from other processes too."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[FIGURES] = {}
     # Ignored in what a shell starts in the background, and then in every process that a test starts as well.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -38,13 +38,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture
-def measured(request: pytest.FixtureRequest) -> Measured:
-    figures = request.config.stash[FIGURES]
-    return lambda kind, counts: figures.setdefault(kind, Counter()).update(counts)
+def measured(record_property: Callable[[str, object], None]) -> Measured:
+    return lambda kind, counts: record_property(MEASURED, [kind, dict(counts)])
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for kind, counts in sorted(config.stash[FIGURES].items()):
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    sums: dict[str, Counter[str]] = {}
+    for report in [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]:
+        for name, (kind, counts) in getattr(report, "user_properties", ()):
+            if name == MEASURED:
+                sums.setdefault(kind, Counter()).update(counts)
+    for kind, counts in sorted(sums.items()):
         figures = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
         terminalreporter.write_line(f"{kind}: {figures}")
 

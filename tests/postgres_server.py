@@ -22,6 +22,8 @@ OTHER_SERVER = "TWINBUS_TEST_POSTGRES"
 USER = "bus"
 DATABASE = "bus"
 NOBODY = 65534
+PREFIX = "twinbus-pg-"
+"""Of the folders of servers; the number of the process that made it follows."""
 USER_ID = NOBODY if os.geteuid() == 0 else None
 SETTINGS = {
     "listen_addresses": "",
@@ -65,6 +67,25 @@ def _mount(folder: Path, size_mb: int) -> bool:
     return subprocess.run(mount, check=False, capture_output=True).returncode == 0
 
 
+@cache
+def remove_left_overs() -> None:
+    """Servers of runs that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
+        maker = folder.name.removeprefix(PREFIX).partition("-")[0]
+        if maker.isdigit() and not psutil.pid_exists(int(maker)):
+            _end_server_in(folder)
+            subprocess.run(["umount", "-l", str(folder)], check=False, capture_output=True)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_server_in(folder: Path) -> None:
+    with suppress(OSError, ValueError, psutil.Error):
+        server = psutil.Process(int((folder / "data/postmaster.pid").read_text().split()[0]))
+        if str(folder / "data") in server.cmdline():
+            server.send_signal(signal.SIGQUIT)  # at once, with its children
+            server.wait(10)
+
+
 class PostgresServer:
     """Reached by a socket in its folder, so that no port is needed. Without `syncs` a crash of the machine would lose data."""
 
@@ -72,7 +93,8 @@ class PostgresServer:
         self, *, syncs: bool = False, settings: dict[str, str] | None = None, disk_mb: int | None = None
     ) -> None:
         """`disk_mb`: on a disk of its own of this size, where that can be made: by root, and not in every container."""
-        self.folder = Path(tempfile.mkdtemp(prefix="twinbus-pg-"))
+        remove_left_overs()
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
         self.has_disk = disk_mb is not None and _mount(self.folder, disk_mb)
         self._settings = {**SETTINGS, "fsync": "on" if syncs else "off", **(settings or {})}
         if USER_ID is not None:

@@ -6,12 +6,16 @@ Needs root and the right to make network namespaces; `why_not` says what is miss
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+import psutil
 
 from tests.server.machines.databases import ReplicatedDatabase
 from tests.server.machines.machines import READY_MAX_S, STORES
@@ -48,11 +52,28 @@ def why_not() -> str:
     return ""
 
 
+@cache
+def remove_left_overs() -> None:
+    """Hosts of runs that were killed, with what runs at them. They are named after the process that made them."""
+    listed = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True).stdout
+    for name, maker in re.findall(r"^(tw(\d+)h\d+)\b", listed, re.MULTILINE):
+        if not psutil.pid_exists(int(maker)):
+            there = subprocess.run(["ip", "netns", "pids", name], check=True, capture_output=True, text=True).stdout
+            for pid in map(int, there.split()):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            _ip("netns", "del", name)
+    listed = subprocess.run(["ip", "-o", "link", "show"], check=True, capture_output=True, text=True).stdout
+    for name, maker in re.findall(r"^\d+: (tw(\d+)b):", listed, re.MULTILINE):
+        if not psutil.pid_exists(int(maker)):
+            _ip("link", "del", name)
+
+
 class Hosts:
     """`count` hosts, by number from 1 on. The tests, their clients and PostgreSQL are at the switch."""
 
     def __init__(self, count: int) -> None:
-        self._id = os.getpid() % 10_000
+        self._id = os.getpid()
         self._subnet = os.getpid() % 250
         self._bridge = f"tw{self._id}b"
         self.numbers = range(1, count + 1)
@@ -64,6 +85,7 @@ class Hosts:
         return f"tw{self._id}h{number}"
 
     def create(self) -> None:
+        remove_left_overs()
         _ip("link", "add", self._bridge, "type", "bridge")
         for number in (SWITCH_HOST, *(number for pair in DATABASE_HOSTS for number in pair)):
             _ip("addr", "add", f"{self.address(number)}/24", "dev", self._bridge)
