@@ -139,21 +139,21 @@ class Clients:
 
     async def _send(self, queue: str, first_node: int, session: str | None = None) -> None:
         """One after the other, each body once: what failed is not tried again."""
-        number, node = 0, first_node
+        number, node, asked = 0, first_node, 0.0
         while not self._stop.is_set():
             node = node % 3 + 1
             try:
                 async with self._client(node) as client, client.get_queue_sender(queue) as sender:
                     while not self._stop.is_set():
                         number += 1
-                        body = self._invoked(session or f"{queue}{first_node}", number)
+                        body, asked = self._invoked(session or f"{queue}{first_node}", number), time.monotonic()
                         async with asyncio.timeout(TRY_S):
                             await sender.send_messages(ServiceBusMessage(body, session_id=session, message_id=body))
                         self._acknowledged(body)
                         await asyncio.sleep(PACE_S)
             except ERRORS as error:
                 if queue == KEYLESS and not isinstance(error, OF_THE_CONNECTION):
-                    self.history.refusals.append(f"{time.strftime('%H:%M:%S')} at n{node}: {error!r}")
+                    self.history.refusals.append(f"{_after(asked)} at n{node}: {error!r}")
                 elif queue == KEYLESS:
                     self.cut_off[f"{error!r}"[:100]] += 1
                 await asyncio.sleep(0.05)
@@ -190,12 +190,12 @@ class Clients:
         ):
             while not self._stop.is_set():
                 number += 1
-                body = self._invoked(BALANCED, number)
+                body, asked = self._invoked(BALANCED, number), time.monotonic()
                 try:
                     await sender.send_messages(ServiceBusMessage(body))
                     self._acknowledged(body)
                 except ERRORS as error:
-                    self.history.refusals.append(f"{time.strftime('%H:%M:%S')} through the balancer: {error!r}")
+                    self.history.refusals.append(f"{_after(asked)} through the balancer: {error!r}")
                 await asyncio.sleep(PACE_S)
 
     async def _receive(self, queue: str, first_node: int) -> None:
@@ -241,6 +241,10 @@ class Clients:
         await receiver.complete_message(message)
         self.history.completed[body, number] = receipt
         return Completion(body, asked, time.monotonic())
+
+
+def _after(asked: float) -> str:
+    return f"{time.strftime('%H:%M:%S')}, {time.monotonic() - asked:.1f} s after it was sent,"
 
 
 def _handed_over(message: Any) -> float:

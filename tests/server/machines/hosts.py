@@ -144,6 +144,7 @@ class Cluster:
         self.hosts = Hosts(3)
         self._folder = folder
         self.nodes: dict[int, Served] = {}
+        self._former_logs: dict[int, str] = {}
         self._proxies: dict[int, subprocess.Popen[str]] = {}
         self.databases: list[ReplicatedDatabase] = []
         self.said: dict[int, Said] = {}
@@ -176,7 +177,13 @@ class Cluster:
         there.write(f"{ms}\n")
         there.flush()
 
+    def log(self, number: int) -> str:
+        """Of all processes that this node has been."""
+        return self._former_logs.get(number, "") + self.nodes[number].log
+
     def begin(self, number: int) -> None:
+        if number in self.nodes:
+            self._former_logs[number] = self.log(number)
         host = self.hosts.address(number)
         first, second = (database.dsn for database in self.databases)
         options = ["--node", f"n{number}", "--host", host, "--allow-plain", "--store", first]

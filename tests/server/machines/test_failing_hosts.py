@@ -43,9 +43,12 @@ async def lose_nothing(cluster: Cluster, seeds: range, measured: Measured) -> No
             "sends without a key whose connection ended": clients.cut_off.total(),
         },
     )
-    print(f"{seeds}: {len(history.acknowledged)} acknowledged, longest pause {gap:.1f} s, {dict(clients.cut_off)}")
-    logs = "".join(f"\n--- n{number}\n{node.log[-8000:]}" for number, node in cluster.nodes.items())
-    assert not (found := history.violations()), f"{found}{logs}"
+    found = history.violations()
+    print(
+        f"{seeds}: {found or 'passed'}; {len(history.acknowledged)} acknowledged, longest pause {gap:.1f} s, {dict(clients.cut_off)}"
+    )
+    logs = "".join(f"\n--- n{number}\n{cluster.log(number)[-30_000:]}" for number in cluster.nodes)
+    assert not found, f"{found}{logs}"
     assert len(history.acknowledged) > 20 * len(seeds)
 
 
