@@ -207,3 +207,19 @@ def test_what_waits_is_bounded() -> None:
     assert not sends.hold(Heavy())
     sends.look(2, is_changed=True)
     assert sends.hold(Heavy())
+
+
+def test_a_send_that_began_to_wait_during_a_tick_outlives_it() -> None:
+    """The time of a tick is read before it finds a line broken."""
+    sends, send = HeldSends(), Heavy()
+    send.held_since = 1_001
+    sends.hold(send)
+    sends.look(1_000, is_changed=False)
+    assert not sends.hold(Heavy())
+
+
+def test_a_clock_that_is_set_back_keeps_nobody_waiting(sim: ClusterSimulation) -> None:
+    cut_from_others(sim)
+    sent = Sent(sim, is_batch=False)
+    sim.nodes[0].fronts.peers.held_sends.look(sim.now - 2 * HELD_MAX, is_changed=False)
+    assert isinstance(sent.error, FragmentUnavailable)

@@ -62,7 +62,8 @@ class HeldSends:
         held, self._held = self._held, []
         left: list[HeldSend] = []
         for each in held:
-            if not 0 <= now - each.held_since < HELD_MAX:
+            # The clock may have been set back; and a tick that finds a line broken began before what was on it began to wait.
+            if not -HELD_MAX < now - each.held_since < HELD_MAX:
                 self._size_bytes -= each.size_bytes + CALL_BYTES
                 tell(each.give_up, now)
             elif each.try_again(now, is_changed=is_changed):
