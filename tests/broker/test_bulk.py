@@ -280,6 +280,16 @@ def test_a_claim_does_not_read_past_what_was_claimed_before(sim: Simulation) -> 
         assert bulk.before_first_free(fragment) == last
 
 
+def test_a_claim_reads_no_contents_ahead_for_receivers_that_there_are_not(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("plain"))
+    send(sim, queue, 60)
+    sim.restart()
+    queue = sim.entities.queue("plain")
+    (fragment,) = queue.main.fragments
+    claim(sim, queue, 20)
+    assert (len(fragment.lane.ready), fragment.lane.beyond, fragment.lane.is_filling) == (0, 40, False)
+
+
 def test_nothing_is_claimed_from_a_queue_that_gives_no_messages(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("shut", status=EntityStatus.RECEIVE_DISABLED))
     sim.send(queue, make_message("m"))

@@ -188,7 +188,9 @@ class DurableStore:
         last: int | None = None,
     ) -> list[RowFacts]:
         with self._view(fragment) as view:
-            return view.facts_after(after, count_max, states, last)
+            found = view.find_after(after, count_max, states, last)
+        self._seen = rows_seen(fragment, found)
+        return [row_facts(number, row) for number, _, row in found]
 
     def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
         with self._view(fragment) as view:

@@ -103,6 +103,10 @@ class Snapshot(Protocol):
         """Those of them that exist, by number."""
         ...
 
+    def sums(self, numbers: Sequence[int]) -> Mapping[int, int]:
+        """What the rows have as PLACE, by number, of those that exist. Nothing else of a row is looked at: for those who know it."""
+        ...
+
     def contents(self, sums: Mapping[int, int]) -> dict[int, bytes]:
         """The contents of rows, by number; `sums` are what their rows have as PLACE."""
         ...

@@ -64,7 +64,6 @@ def purge(queue: AskedQueue, command: Purge, now: Millis) -> Steps[Numbers]:
 
 def claim(queue: AskedQueue, command: Claim, now: Millis) -> Steps[Numbers]:
     queue.settings.check_can_receive()
-    queue.expect_claims()
     last_number, owner = command.last_number, command.owner
     number = 0 if owner is None else owner_number(owner)
     fragments = _chosen(queue, command.fragment_index)
@@ -72,6 +71,7 @@ def claim(queue: AskedQueue, command: Claim, now: Millis) -> Steps[Numbers]:
         unread = _UnreadChange(command.count_max)
         claims = (unread.claim(fragment, last_number, number, now) for fragment in fragments)
         return (yield from over(claims, unread.done))
+    queue.expect_claims()
     annotations = None if owner is None else {wire_names.CLAIMED_BY: owner}
 
     def defer(decision: Decision, rows: Sequence[StoredMessage]) -> None:

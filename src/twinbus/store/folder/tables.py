@@ -231,6 +231,11 @@ class Snapshot:
         self._require_whole(found)
         return {self.number(values[0]): _row(values) for values in found}
 
+    def sums(self, numbers: Sequence[int]) -> dict[int, int]:
+        """A sum that is damaged is not that of its content, so `contents` finds it."""
+        base = self._base
+        return {base + (identity & COUNTER_MASK): found for identity, found in self._of("content_sums", numbers)}
+
     def contents(self, sums: Mapping[int, int]) -> dict[int, bytes]:
         """The contents of rows, by number; their checksums by number are those of the rows."""
         base = self._base

@@ -127,11 +127,10 @@ class FragmentView:
             chosen = chosen[: max(1, sum([size <= bytes_max for size in sizes]))]
         return self._load(chosen)
 
-    def facts_after(
+    def find_after(
         self, after: int, count_max: int, states: Collection[MessageState], last: int | None
-    ) -> list[RowFacts]:
-        found = islice(self._after(after, last, count_max, states, None), count_max)
-        return [row_facts(number, row) for number, _, row in found]
+    ) -> list[tuple[int, int, Row]]:
+        return list(islice(self._after(after, last, count_max, states, None), count_max))
 
     def due(self, now: Millis, count_max: int, front: HiddenFront) -> tuple[list[int], Millis]:
         in_tables = self._table_times(self._snapshot.scheduled_after, count_max, front)
@@ -343,11 +342,8 @@ class FragmentView:
             if home_level == TABLES
         ]
         lifted = [home for home, level, _ in in_tables if level != TABLES]
-        below = self._snapshot.rows(lifted) if lifted else {}
-        return {
-            home: row[PLACE] if level == TABLES else below[home][PLACE] if home in below else NO_SUM
-            for home, level, row in in_tables
-        }
+        below = self._snapshot.sums(lifted) if lifted else {}
+        return {home: row[PLACE] if level == TABLES else below.get(home, NO_SUM) for home, level, row in in_tables}
 
     def _home(self, number: int, level: int, row: Row) -> tuple[int, int, Row]:
         """Follow a row down to the layer, or the tables, that hold its content."""

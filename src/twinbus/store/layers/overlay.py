@@ -44,7 +44,7 @@ from twinbus.store.medium import Segment
 FindBelow: TypeAlias = Callable[[FragmentKey, int], Row | None]
 """Looks a row up in everything below a layer."""
 
-ACTIVE, SCHEDULED = MessageState.ACTIVE, MessageState.SCHEDULED
+ACTIVE, DEFERRED, SCHEDULED = MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED
 
 
 class FragmentOverlay:
@@ -130,7 +130,8 @@ class FragmentOverlay:
                     continue
                 lifted.append(number)
             rows[number] = altered = (state, due_at, *row[2:])
-            self._index_times(number, altered)
+            if state != DEFERRED:
+                self._index_times(number, altered)
         if lifted:
             self.removed.update(lifted)
             is_behind = not self.lifted or self.lifted[-1] < lifted[0]

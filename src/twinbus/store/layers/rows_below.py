@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import TypeAlias
 
 from twinbus.store.changes import ActivatedTogether, FragmentKey
-from twinbus.store.layers.fragment_view import TABLES, Found, FragmentView
+from twinbus.store.layers.fragment_view import TABLES, FragmentView
 from twinbus.store.layers.located_changes import LocatedChange, Row, RowAltered, RowsAltered
 from twinbus.store.layers.overlay import Layer
 from twinbus.store.medium import Snapshot, Tables
@@ -14,7 +14,7 @@ from twinbus.store.medium import Snapshot, Tables
 KnownRows: TypeAlias = dict[tuple[FragmentKey, int], Row | None]
 
 
-def rows_seen(fragment: FragmentKey, found: Sequence[Found]) -> KnownRows:
+def rows_seen(fragment: FragmentKey, found: Sequence[tuple[int, int, Row]]) -> KnownRows:
     """Rows of the tables that somebody has just asked about, who is likely to change them next: they need not be read again.
 
     What no layer knows stays as it is until the next commit, and what the top layer says goes first.

@@ -10,6 +10,7 @@ from twinbus.clock import Millis
 from twinbus.errors import StoreDamaged
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import FRAGMENT_INDEX_MAX, FragmentKey
+from twinbus.store.checksums import NO_SUM
 from twinbus.store.damage import CheckedPage, Damage, RowsDamaged
 from twinbus.store.layers.located_changes import Row
 from twinbus.store.layers.overlay import Layer
@@ -126,6 +127,9 @@ class PostgresSnapshot:
     def rows(self, numbers: Sequence[int]) -> dict[int, Row]:
         identities = [self.id(number) for number in numbers if 0 < number - self._base <= COUNTER_MASK]
         return {self.number(values[0]): _row(values) for values in self._all("rows_by_id", identities)}
+
+    def sums(self, numbers: Sequence[int]) -> Mapping[int, int]:
+        return dict.fromkeys(numbers, NO_SUM)
 
     def contents(self, sums: Mapping[int, int]) -> dict[int, bytes]:
         found = self._all("contents_by_id", [self.id(number) for number in sums])

@@ -28,6 +28,12 @@ FROM messages WHERE id BETWEEN ? AND ?;
 SELECT id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id, content_sum, checksum
 FROM messages WHERE id = ?;
 
+-- name: content_sums_by_id
+SELECT id, content_sum FROM messages WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: content_sums_of_range
+SELECT id, content_sum FROM messages WHERE id BETWEEN ? AND ?;
+
 -- name: contents_by_id
 SELECT id, content FROM contents WHERE id IN (SELECT value FROM json_each(?));
 
