@@ -113,28 +113,18 @@ def test_an_entity_is_a_view_in_sql_and_cannot_be_a_table(spark: "SparkSession",
         spark.sql("DROP VIEW entity_view")
 
 
-def test_where_gives_the_same_rows_whether_filters_are_pushed_down_or_not(
+def test_a_query_finds_the_same_rows_whatever_was_asked_of_the_same_table_before(
     spark: "SparkSession", entities: Entities
 ) -> None:
+    """Where Spark pushes filters down, it keeps those of the first query for all that follow."""
     queue = entities.queue(enable_partitioning=True)
-    entities.send(queue, [f"m{number}" for number in range(60)])
-    table = spark.read.format("servicebus").options(**entities.options, queue=queue)
+    entities.send(queue, [f"m{number}" for number in range(20)])
+    table = spark.read.format("servicebus").options(**entities.options, queue=queue).load()
     setting = "spark.sql.python.filterPushdown.enabled"
-    plain, pushing = table.load(), table.option("pushFilters", "true")
-    middle = sorted(row.sequenceNumber for row in plain.select("sequenceNumber").collect())[30]
     spark.conf.set(setting, "true")
     try:
-        for condition in (
-            f"sequenceNumber >= {middle}",
-            "messageId LIKE 'm1%' AND fragment < 9",
-            "messageId IN ('m5', 'm6') OR messageId = 'm7'",
-            "enqueuedTime < now() AND subject IS NULL",
-            "enqueuedTime > now()",
-        ):
-            found = [
-                sorted(row.messageId for row in frame.where(condition).select("messageId").collect())
-                for frame in (plain, pushing.load())
-            ]
-            assert found[0] == found[1]
+        counts = [table.where(f"messageId = 'm{number}'").count() for number in range(2)]
     finally:
         spark.conf.unset(setting)
+    assert counts == [1, 1]
+    assert table.count() == 20

@@ -46,7 +46,6 @@ VALUES = {
     "adoptDeferred": "true",
     "visibilityLag": "0s",
     "filter": "sys.Label = 'new'",
-    "pushFilters": "true",
 }
 
 

@@ -1,8 +1,6 @@
 """`read`: the options in, input partitions and record batches out."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -11,11 +9,9 @@ from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
 from twinbus.pipeline.source.access.entity_access import EntityAccess
 from twinbus.pipeline.source.live_entity import LiveEntity
-from twinbus.pipeline.source.offsets import Positions
 from twinbus.pipeline.source.options import SourceOptions
 from twinbus.pipeline.source.partition_reader import read_slices
 from twinbus.pipeline.source.planning import MessageSlices, input_partitions
-from twinbus.pipeline.source.pushed_filters import PushedFilters
 from twinbus.pipeline.source.ranges import Range
 from twinbus.pipeline.source.starting_points import (
     chosen_heads,
@@ -26,9 +22,6 @@ from twinbus.pipeline.source.starting_points import (
     visible_ends,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter
-
 
 class ServiceBusBatchReader(DataSourceReader):
     """Planned once on the driver, read by executors."""
@@ -37,7 +30,6 @@ class ServiceBusBatchReader(DataSourceReader):
         self._options = options
         self._names = tuple(names)
         self._now = now
-        self._pushed = PushedFilters()
 
     def partitions(self) -> list[InputPartition]:
         """What is there now: messages that come later are not in this query."""
@@ -57,7 +49,7 @@ class ServiceBusBatchReader(DataSourceReader):
     async def _plan(self, access: EntityAccess) -> tuple[bool, list[Range]]:
         options = self._options
         await preflight(access, options)
-        heads = [head for head in await chosen_heads(access, options) if self._pushed.wants(head.fragment)]
+        heads = await chosen_heads(access, options)
         lost = [head.fragment for head in heads if not head.is_available]
         if lost:
             # A batch that silently lacks a fragment is wrong; a later try may not lack it.
@@ -69,37 +61,4 @@ class ServiceBusBatchReader(DataSourceReader):
             ends = {fragment: min(end, options.ending.get(fragment, end)) for fragment, end in ends.items()}
         if options.visibility_lag_s:
             ends = await visible_ends(access, first, ends, self._now - options.visibility_lag_s * 1000)
-        narrow_first, narrow_ends = await self._narrowed(access, first, ends)
-        ranges = [
-            item for fragment, end in narrow_ends.items() for item in self._pushed.within(narrow_first[fragment], end)
-        ]
-        return access.is_own, ranges
-
-    async def _narrowed(
-        self, access: EntityAccess, first: Positions, ends: Mapping[int, int]
-    ) -> tuple[Positions, Mapping[int, int]]:
-        """To the times that filters ask for."""
-        pushed = self._pushed
-        if self._options.has_dead_letters:
-            return first, ends
-        if pushed.oldest is not None:
-            first = await visible_ends(access, first, ends, pushed.oldest)
-        if pushed.newer_than_all is not None:
-            ends = await visible_ends(access, first, ends, pushed.newer_than_all)
-        return first, ends
-
-
-class FilteringBatchReader(ServiceBusBatchReader):
-    """As above, for sessions in which Spark pushes filters down: elsewhere it refuses every reader that takes them."""
-
-    def pushFilters(self, filters: "list[Filter]") -> "list[Filter]":
-        self._pushed = PushedFilters.of(filters)
-        return filters
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, MessageSlices):
-            return iter(())
-        options = self._options
-        if partition.is_own:
-            options = replace(options, condition=self._pushed.joined(options.condition))
-        return read_slices(partition, options, self._names)
+        return access.is_own, [(first[fragment], end) for fragment, end in ends.items() if first[fragment] < end]

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from twinbus.clock import SystemClock
 from twinbus.pipeline.connection_options import OptionError
-from twinbus.pipeline.source.batch_reader import FilteringBatchReader, ServiceBusBatchReader
+from twinbus.pipeline.source.batch_reader import ServiceBusBatchReader
 from twinbus.pipeline.source.engine import SAYS_START, ReadLimit, SupportsTriggerAvailableNow
 from twinbus.pipeline.source.live_entity import LiveEntity
 from twinbus.pipeline.source.option_table import BATCH, STREAM
@@ -38,8 +38,7 @@ class ServiceBusDataSource(DataSource):
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         options = SourceOptions.from_options(self.options, BATCH)
-        reader = FilteringBatchReader if options.pushes_filters else ServiceBusBatchReader
-        return reader(options, _names(schema), SystemClock().now())
+        return ServiceBusBatchReader(options, _names(schema), SystemClock().now())
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:
         # Spark hides what is raised here behind an error of its own: it stops a reader that it never got.

@@ -20,7 +20,7 @@ MIN_PARTITIONS, MAX_PARTITIONS = "minPartitions", "maxPartitions"
 FRAGMENTS, PREFETCH_COUNT, MIN_POLL_INTERVAL = "fragments", "prefetchCount", "minPollInterval"
 INCLUDE_BODY, INCLUDE_STATES = "includeBody", "includeStates"
 FAIL_ON_DATA_LOSS, ADOPT_DEFERRED, VISIBILITY_LAG = "failOnDataLoss", "adoptDeferred", "visibilityLag"
-FILTER, PUSH_FILTERS = "filter", "pushFilters"
+FILTER = "filter"
 
 MAX_PARTITIONS_DEFAULT = 16
 PREFETCH_COUNT_DEFAULT = 1_000
@@ -120,14 +120,5 @@ SOURCE_OPTIONS = (
         BOTH,
         "A SQL filter as rules of subscriptions have, `sys.Label = 'new' AND quantity > 3`: the namespace sends only messages that "
         "match. Needs a twinbus namespace. Not for `consume`.",
-    ),
-    SourceOption(
-        PUSH_FILTERS,
-        "false",
-        BATCH,
-        "`true`: what `where()` asks of `sequenceNumber`, `enqueuedTime`, `fragment` and ids decides what is read, and does not "
-        "only choose from it. Use what `load()` returns for one query: Spark keeps the filters of the first one for all that "
-        "follow. Needs Spark 4.1 and the setting `spark.sql.python.filterPushdown.enabled=true`; a query without the "
-        "setting fails.",
     ),
 )

@@ -82,7 +82,6 @@ class SourceOptions:
     visibility_lag_s: float = 0.0
     condition: str | None = None
     """A SQL filter that the namespace applies."""
-    pushes_filters: bool = False
 
     @classmethod
     def from_options(cls, options: Mapping[str, str], used_by: str = BOTH) -> "SourceOptions":
@@ -258,6 +257,5 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     names.ADOPT_DEFERRED: ("adopt_deferred", lambda name, text: choice(name, text, AdoptDeferred)),
     names.VISIBILITY_LAG: ("visibility_lag_s", seconds),
     names.FILTER: ("condition", _condition),
-    names.PUSH_FILTERS: ("pushes_filters", truth),
 }
 """By option: the field it is for, and how its text is read."""
