@@ -7,8 +7,8 @@ from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.outcomes import COMPLETE
 from twinbus.broker.target import TargetName
 from twinbus.clock import NEVER
-from twinbus.cluster.line_frames import FrameReader, Kind, encode_frame
-from twinbus.cluster.talk import (
+from twinbus.cluster.lines.frames import FrameReader, Kind, encode_frame
+from twinbus.cluster.lines.talk import (
     Topic,
     decode_deliver,
     decode_progress,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.cluster.demand import DemandPlan, plan_demand
+from twinbus.cluster.fronts.demand import DemandPlan, plan_demand
 
 PARTS = st.integers(1, 8).flatmap(
     lambda count: st.tuples(

@@ -8,7 +8,7 @@ import pytest
 from twinbus.amqp.session import Session
 from twinbus.broker.outcomes import COMPLETE
 from twinbus.clock import Millis
-from twinbus.cluster.front_target import FrontQueue
+from twinbus.cluster.fronts.target import FrontQueue
 from twinbus.errors import MessageLockLost, MessagingError, NotAllowed, OutcomeUnknown, TransactionUnknown
 from twinbus.gateway.nodes.coordinator import Transactions
 from twinbus.gateway.nodes.transaction_homes import TransactionHomes

@@ -11,9 +11,9 @@ import pytest
 from twinbus.broker.commands import Claim, Command, DeleteDeferred, Undefer
 from twinbus.broker.outcomes import COMPLETE
 from twinbus.clock import Millis
-from twinbus.cluster.front_source import FrontSource
-from twinbus.cluster.front_target import FrontQueue
-from twinbus.cluster.talk import Topic
+from twinbus.cluster.fronts.source import FrontSource
+from twinbus.cluster.fronts.target import FrontQueue
+from twinbus.cluster.lines.talk import Topic
 from twinbus.errors import FragmentUnavailable, InternalError
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.partition_key import candidates

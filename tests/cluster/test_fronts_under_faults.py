@@ -9,8 +9,8 @@ from tests.measured import Measured
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.placement import TURN_MAX
 from twinbus.broker.outcomes import COMPLETE, RELEASE
-from twinbus.cluster import front_target
-from twinbus.cluster.keeping import Keeping
+from twinbus.cluster.fronts import target
+from twinbus.cluster.peers.keeping import Keeping
 from twinbus.errors import FragmentUnavailable
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.auditor import Auditor
@@ -33,7 +33,7 @@ def keeps_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     """Promises hold however much a node keeps for itself."""
     random = Random(20)
     monkeypatch.setattr(Keeping, "room", lambda *_: random.choice((0, 0, 3, TURN_MAX)))
-    monkeypatch.setattr(front_target, "LOAD_MIN", 0)
+    monkeypatch.setattr(target, "LOAD_MIN", 0)
 
 
 class Turmoil:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from twinbus.cluster.held_sends import CALL_BYTES, HELD_BYTES_MAX, HELD_MAX, HeldSends
+from twinbus.cluster.peers.held_sends import CALL_BYTES, HELD_BYTES_MAX, HELD_MAX, HeldSends
 from twinbus.errors import FragmentUnavailable, MessagingError, OutcomeUnknown
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.cluster_simulation import ClusterSimulation

@@ -8,12 +8,12 @@ import pytest
 from twinbus.broker.consumer import ReceiveMode
 from twinbus.broker.outcomes import COMPLETE
 from twinbus.broker.target import TargetName
-from twinbus.cluster.front_receiver import FrontReceiver
-from twinbus.cluster.front_target import FrontQueue
-from twinbus.cluster.keeping import FRESH_FOR, ROOM_MAX, TOLD_EVERY, Keeping
+from twinbus.cluster.fronts.receiver import FrontReceiver
+from twinbus.cluster.fronts.target import FrontQueue
+from twinbus.cluster.lines.talk import decode_deliver
 from twinbus.cluster.ownership import Ownership
-from twinbus.cluster.peers import Peer
-from twinbus.cluster.talk import decode_deliver
+from twinbus.cluster.peers.keeping import FRESH_FOR, ROOM_MAX, TOLD_EVERY, Keeping
+from twinbus.cluster.peers.peer import Peer
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.cluster_simulation import ClusterSimulation
 from twinbus.testing.messages import make_message

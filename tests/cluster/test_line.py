@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.cluster.error_values import KINDS, decode_error, encode_error
-from twinbus.cluster.line import BEAT_EVERY, SILENCE_MAX, UNANSWERED_BYTES_MAX, Answer, Line, Topics
-from twinbus.cluster.line_frames import FRAME_BYTES_MAX, HEAD, FrameReader, Hello, Kind, encode_frame, encode_hello
+from twinbus.cluster.lines.error_values import KINDS, decode_error, encode_error
+from twinbus.cluster.lines.frames import FRAME_BYTES_MAX, HEAD, FrameReader, Hello, Kind, encode_frame, encode_hello
+from twinbus.cluster.lines.line import BEAT_EVERY, SILENCE_MAX, UNANSWERED_BYTES_MAX, Answer, Line, Topics
 from twinbus.errors import (
     FragmentUnavailable,
     InternalError,

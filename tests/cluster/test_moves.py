@@ -7,8 +7,8 @@ import pytest
 from twinbus.broker.commands import GetSessionState, PeekRange, ReceiveDeferred, SetSessionState
 from twinbus.broker.consumer import ReceiveMode, SessionLock, SessionRequest, TakenMessage
 from twinbus.broker.outcomes import COMPLETE, Abandon, DeadLetter, Defer
-from twinbus.cluster import moves
-from twinbus.cluster.moves import HELD_MAX
+from twinbus.cluster.moves import moves
+from twinbus.cluster.moves.moves import HELD_MAX
 from twinbus.errors import (
     FragmentUnavailable,
     MessageLockLost,

@@ -12,9 +12,16 @@ from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.outcomes import Abandon, DeadLetter
 from twinbus.broker.replies import Holdings, QueueCounts
 from twinbus.clock import NEVER
-from twinbus.cluster import values
-from twinbus.cluster.columns import ColumnReader, ColumnWriter, read_messages, read_taken, write_messages, write_taken
-from twinbus.cluster.line_frames import LineBroken
+from twinbus.cluster.lines import values
+from twinbus.cluster.lines.columns import (
+    ColumnReader,
+    ColumnWriter,
+    read_messages,
+    read_taken,
+    write_messages,
+    write_taken,
+)
+from twinbus.cluster.lines.frames import LineBroken
 from twinbus.model.descriptions import SqlFilter
 from twinbus.model.message import Message
 from twinbus.model.wire_names import MessageState

@@ -1,6 +1,6 @@
 """The entities of a namespace, as gateways and the control plane see them: each a target, a source, or several.
 
-`twinbus.broker.entity.entities.Entities` is that of a single node, `twinbus.cluster.fronts.Fronts` that of one among several.
+`twinbus.broker.entity.entities.Entities` is that of a single node, `twinbus.cluster.fronts.fronts.Fronts` that of one among several.
 """
 
 from collections.abc import Sequence

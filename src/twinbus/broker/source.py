@@ -1,7 +1,7 @@
 """Where messages are taken from: what gateways ask of one sub-queue, wherever its fragments are.
 
 `twinbus.broker.entity.message_queue.MessageQueue` is one whose fragments all have their stores at this node;
-`twinbus.cluster.front_source.FrontSource` one with fragments at several nodes.
+`twinbus.cluster.fronts.source.FrontSource` one with fragments at several nodes.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """Where messages are sent to: what gateways ask of a queue or topic, wherever its fragments are.
 
 `QueueEntity` and `TopicEntity` of `twinbus.broker.entity` are targets whose fragments all have their stores at this node;
-`twinbus.cluster.front_target.FrontTarget` is one with fragments at several nodes.
+`twinbus.cluster.fronts.target.FrontTarget` is one with fragments at several nodes.
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.cluster.moves import Call, Moves
+from twinbus.cluster.moves.moves import Call, Moves
 
 
 class Owners:

@@ -80,7 +80,7 @@ from twinbus.store.store_limits import StoreLimits
 if TYPE_CHECKING:
     import ssl
 
-    from twinbus.cluster.fronts import Fronts
+    from twinbus.cluster.fronts.fronts import Fronts
     from twinbus.gateway.web_tokens import WebTokens
     from twinbus.server.machines.node import MachineNode
     from twinbus.server.nodes.membership import Membership

@@ -12,8 +12,8 @@ from twinbus.broker.store_port import ELSEWHERE, StorePort
 from twinbus.broker.wakeups import LongWork
 from twinbus.broker.wide_lanes import WideLanes
 from twinbus.clock import Millis
-from twinbus.cluster.fronts import Fronts
-from twinbus.cluster.line import Line, Topics
+from twinbus.cluster.fronts.fronts import Fronts
+from twinbus.cluster.lines.line import Line, Topics
 from twinbus.cluster.ownership import Owners
 from twinbus.errors import StoreUnavailable
 from twinbus.store.changes import Change

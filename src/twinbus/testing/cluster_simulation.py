@@ -11,8 +11,8 @@ from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.replies import Reply
 from twinbus.broker.store_port import ELSEWHERE
 from twinbus.clock import Millis
-from twinbus.cluster.line import Line
-from twinbus.cluster.line_frames import Hello
+from twinbus.cluster.lines.frames import Hello
+from twinbus.cluster.lines.line import Line
 from twinbus.errors import MessagingError, StoreUnavailable
 from twinbus.store.messaging_store import MessagingStore
 from twinbus.testing import simulation

@@ -14,7 +14,7 @@ from twinbus.broker.entity.placement import Detour
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.replies import QueueCounts, Reply
 from twinbus.clock import Millis
-from twinbus.cluster.front_target import FrontWay
+from twinbus.cluster.fronts.target import FrontWay
 from twinbus.errors import EntityNotFound
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """When a node is cut off: it has not reached most of the others for a while."""
 
-from twinbus.cluster.line import Line, Topics
-from twinbus.cluster.line_frames import Hello
+from twinbus.cluster.lines.frames import Hello
+from twinbus.cluster.lines.line import Line, Topics
 from twinbus.server.machines.reach import MISSING_S, Reach
 
 NAMES = {1: "b", 2: "c"}

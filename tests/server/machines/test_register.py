@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from twinbus.cluster.line import Topics
+from twinbus.cluster.lines.line import Topics
 from twinbus.errors import ArgumentError, OperationInProgress, StoreTaken
 from twinbus.management.catalog_postgres import first_place
 from twinbus.management.catalog_shared import SharedPostgresCatalog

@@ -10,8 +10,8 @@ import pytest
 import uvloop
 
 from twinbus.clock import SystemClock
-from twinbus.cluster.line import Line, Topics
-from twinbus.cluster.line_frames import Hello
+from twinbus.cluster.lines.frames import Hello
+from twinbus.cluster.lines.line import Line, Topics
 from twinbus.errors import ArgumentError, MessagingError, OutcomeUnknown
 from twinbus.server.machines import tcp_mesh
 from twinbus.server.machines.identity import Authority, host_of, line_contexts, new_authority

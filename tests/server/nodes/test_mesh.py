@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from twinbus.clock import SystemClock
-from twinbus.cluster.line import Topics
-from twinbus.cluster.line_frames import Hello
+from twinbus.cluster.lines.frames import Hello
+from twinbus.cluster.lines.line import Topics
 from twinbus.server.nodes import mesh as module
 from twinbus.server.nodes.mesh import Mesh
 

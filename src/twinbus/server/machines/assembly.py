@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from twinbus.clock import Millis
-from twinbus.cluster.line import Answer, Line, Topics
+from twinbus.cluster.lines.line import Answer, Line, Topics
 from twinbus.errors import (
     FragmentUnavailable,
     InternalError,
@@ -28,7 +28,7 @@ from twinbus.server.nodes.switchboard import Words
 log = logging.getLogger(__name__)
 
 QUESTION: Final = 64
-"""Topic of a line, beside those of `twinbus.cluster.talk`."""
+"""Topic of a line, beside those of `twinbus.cluster.lines.talk`."""
 TURN_POLL_S = 0.05
 
 

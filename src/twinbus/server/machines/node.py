@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 from twinbus.broker.entity.entities import Entities
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.clock import Clock, Millis, boot_time
-from twinbus.cluster.fronts import Fronts
-from twinbus.cluster.line import Line, Topics
-from twinbus.cluster.line_frames import Hello
+from twinbus.cluster.fronts.fronts import Fronts
+from twinbus.cluster.lines.frames import Hello
+from twinbus.cluster.lines.line import Line, Topics
 from twinbus.cluster.ownership import Owners
 from twinbus.errors import ArgumentError, MessagingError
 from twinbus.http.own.nodes import NodeFigures, NoSuchNode
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OWNED: Final = 65
-"""Topic of a line, beside those of `twinbus.cluster.talk`: all stores that a node serves, with their epochs."""
+"""Topic of a line, beside those of `twinbus.cluster.lines.talk`: all stores that a node serves, with their epochs."""
 TAKE: Final = "take"
 DRAIN: Final = "drain"
 ALIVE_S = 2.0

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Final
 
 from twinbus.clock import boot_time
-from twinbus.cluster.line import Line, Topics
+from twinbus.cluster.lines.line import Line, Topics
 from twinbus.errors import MessagingError
 
 PING: Final = 66
-"""Topic of a line, beside those of `twinbus.cluster.talk`: a question that is answered at once."""
+"""Topic of a line, beside those of `twinbus.cluster.lines.talk`: a question that is answered at once."""
 MISSING_S = 10.0
 """For lines to be there again before a node counts as not reached."""
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import NamedTuple, cast
 
 from twinbus.clock import Clock, Millis
-from twinbus.cluster.line import Line, Listener
-from twinbus.cluster.line_frames import Hello
+from twinbus.cluster.lines.frames import Hello
+from twinbus.cluster.lines.line import Line, Listener
 from twinbus.errors import ArgumentError
 from twinbus.server.listening.host_names import ALL_ADDRESSES
 from twinbus.server.listening.refusal_log import RefusalLog

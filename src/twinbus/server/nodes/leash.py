@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, cast
 
-from twinbus.cluster.error_values import KINDS
+from twinbus.cluster.lines.error_values import KINDS
 from twinbus.errors import InternalError, MessagingError, OperationInProgress, OperationTimeout
 from twinbus.server.listening.ports import Door
 from twinbus.server.nodes.switchboard import Words

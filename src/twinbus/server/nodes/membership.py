@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from twinbus.broker.entity.entities import Entities
 from twinbus.clock import Clock, Millis, SystemClock
-from twinbus.cluster.fronts import Fronts
-from twinbus.cluster.line import Topics
-from twinbus.cluster.line_frames import Hello
+from twinbus.cluster.fronts.fronts import Fronts
+from twinbus.cluster.lines.frames import Hello
+from twinbus.cluster.lines.line import Topics
 from twinbus.errors import FragmentUnavailable, MessagingError
 from twinbus.management.control_plane import WAIT_FOR_FRAGMENTS_S, WAIT_FOR_TURN_S
 from twinbus.server.listening.admission import Admission

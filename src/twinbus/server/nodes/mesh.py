@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import cast
 
 from twinbus.clock import Clock, Millis
-from twinbus.cluster.line import Line, Listener
-from twinbus.cluster.line_frames import Hello
+from twinbus.cluster.lines.frames import Hello
+from twinbus.cluster.lines.line import Line, Listener
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from twinbus.broker.consumer import SessionLock, TakenMessage
 from twinbus.broker.held_contents import UnreadContent, unread_content
 from twinbus.broker.moved_locks import MovedLocks, MovedSession
 from twinbus.clock import NEVER, Millis
-from twinbus.cluster import values
-from twinbus.cluster.columns import ColumnReader, ColumnWriter, read_taken, write_taken
+from twinbus.cluster.lines import values
+from twinbus.cluster.lines.columns import ColumnReader, ColumnWriter, read_taken, write_taken
 from twinbus.store.changes import FragmentKey, StoredMessage
 
 MESSAGES_TOGETHER = 10_000

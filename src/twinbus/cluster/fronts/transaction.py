@@ -24,10 +24,12 @@ from twinbus.broker.target import Target, WayIn
 from twinbus.broker.telling import tell
 from twinbus.broker.transaction import OwnTransaction
 from twinbus.clock import Millis
-from twinbus.cluster.moves import Call
+from twinbus.cluster.moves.moves import Call
 from twinbus.cluster.ownership import Owners
-from twinbus.cluster.part import PartServer
-from twinbus.cluster.peers import Hold, Peer, Peers
+from twinbus.cluster.parts.part import PartServer
+from twinbus.cluster.peers.hold import Hold
+from twinbus.cluster.peers.peer import Peer
+from twinbus.cluster.peers.peers import Peers
 from twinbus.errors import MessagingError, NotAllowed, TransactionUnknown
 from twinbus.model.message import Message
 from twinbus.model.partition_key import candidates

@@ -23,13 +23,11 @@ from twinbus.broker.entity.transfers import ViaTarget
 from twinbus.broker.target import TargetName
 from twinbus.broker.transaction import OwnTransaction
 from twinbus.clock import Clock, Millis
-from twinbus.cluster import values
-from twinbus.cluster.columns import ColumnReader, read_messages, unpack
-from twinbus.cluster.error_values import encode_error
-from twinbus.cluster.left_overs import LeftOvers
-from twinbus.cluster.line import Answer, Line, Topics
-from twinbus.cluster.moved_frames import Holder
-from twinbus.cluster.talk import (
+from twinbus.cluster.lines import values
+from twinbus.cluster.lines.columns import ColumnReader, read_messages, unpack
+from twinbus.cluster.lines.error_values import encode_error
+from twinbus.cluster.lines.line import Answer, Line, Topics
+from twinbus.cluster.lines.talk import (
     COUNTED,
     DEMAND,
     QUEUE,
@@ -38,7 +36,9 @@ from twinbus.cluster.talk import (
     decode_send,
     decode_settle,
 )
-from twinbus.cluster.visitor import PartReceiver, SendProgress, SettleProgress, Visitor
+from twinbus.cluster.moves.moved_frames import Holder
+from twinbus.cluster.parts.left_overs import LeftOvers
+from twinbus.cluster.parts.visitor import PartReceiver, SendProgress, SettleProgress, Visitor
 from twinbus.errors import (
     EntityNotFound,
     MessagingError,

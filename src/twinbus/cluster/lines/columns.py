@@ -19,7 +19,7 @@ from typing import Any
 
 from twinbus.broker.consumer import TakenMessage
 from twinbus.clock import NEVER
-from twinbus.cluster.line_frames import LineBroken
+from twinbus.cluster.lines.frames import LineBroken
 from twinbus.model.message import Message
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import StoredMessage

@@ -20,13 +20,13 @@ from twinbus.broker.consumer import SessionLock
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.moved_locks import MovedLocks
 from twinbus.clock import Clock, Millis
-from twinbus.cluster.columns import unpack
-from twinbus.cluster.line import Answer, Line, Topics
-from twinbus.cluster.moved_frames import Holder, MovedFrame, decode_moved, encode_moved
-from twinbus.cluster.moves import Moves
-from twinbus.cluster.part import PartServer
-from twinbus.cluster.peers import Peers
-from twinbus.cluster.talk import HOLD, HOLD_MOVED, Topic
+from twinbus.cluster.lines.columns import unpack
+from twinbus.cluster.lines.line import Answer, Line, Topics
+from twinbus.cluster.lines.talk import HOLD, HOLD_MOVED, Topic
+from twinbus.cluster.moves.moved_frames import Holder, MovedFrame, decode_moved, encode_moved
+from twinbus.cluster.moves.moves import Moves
+from twinbus.cluster.parts.part import PartServer
+from twinbus.cluster.peers.peers import Peers
 from twinbus.errors import EntityNotFound, MessagingError
 from twinbus.store.changes import FragmentKey
 

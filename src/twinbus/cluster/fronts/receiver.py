@@ -6,7 +6,7 @@
 Demand is taken from the receiver's credit when it is given, as a queue takes what it hands over: so a gateway sees it as under way until
 it has become messages or comes back (`recall`). Nothing is handed over for which there is no credit, at any moment.
 
-Under load, a receiver takes from the part of its own node as much as receivers at the other nodes take from theirs (`keeping`).
+Under load, a receiver takes from the part of its own node as much as receivers at the other nodes take from theirs (`Keeping`).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,10 +15,10 @@ from typing import TypeAlias
 from twinbus.broker.consumer import Consumer, ReceiveMode, TakenMessage
 from twinbus.broker.telling import tell
 from twinbus.clock import Millis
-from twinbus.cluster.demand import DemandPlan, plan_demand
-from twinbus.cluster.keeping import Keeping
-from twinbus.cluster.peers import Hold
-from twinbus.cluster.shares import Share
+from twinbus.cluster.fronts.demand import DemandPlan, plan_demand
+from twinbus.cluster.fronts.shares import Share
+from twinbus.cluster.peers.hold import Hold
+from twinbus.cluster.peers.keeping import Keeping
 from twinbus.errors import FragmentUnavailable, MessagingError
 
 Sift: TypeAlias = Callable[[Consumer, int, list[TakenMessage]], list[TakenMessage]]

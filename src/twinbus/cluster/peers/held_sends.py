@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 
 from twinbus.broker.telling import tell
 from twinbus.clock import Millis
-from twinbus.cluster.line import Line
+from twinbus.cluster.lines.line import Line
 
 HELD_MAX: Millis = 5_000
 HELD_BYTES_MAX = 32 << 20

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.clock import Millis
-from twinbus.cluster.left_overs import LeftOvers
-from twinbus.cluster.peers import Hold, Peer
+from twinbus.cluster.parts.left_overs import LeftOvers
+from twinbus.cluster.peers.hold import Hold
+from twinbus.cluster.peers.peer import Peer
 from twinbus.errors import MessagingError
 
 if TYPE_CHECKING:
-    from twinbus.cluster.front_receiver import FrontReceiver
+    from twinbus.cluster.fronts.receiver import FrontReceiver
 
 
 class Share(Protocol):

@@ -15,15 +15,15 @@ from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.replies import Holdings, QueueCounts, Reply
 from twinbus.broker.telling import tell
 from twinbus.clock import Clock, Millis
-from twinbus.cluster.front_source import FrontSource
-from twinbus.cluster.front_target import FrontQueue, FrontTopic
-from twinbus.cluster.front_transaction import FrontTransaction
-from twinbus.cluster.line import Topics
-from twinbus.cluster.mover import Mover
+from twinbus.cluster.fronts.source import FrontSource
+from twinbus.cluster.fronts.target import FrontQueue, FrontTopic
+from twinbus.cluster.fronts.transaction import FrontTransaction
+from twinbus.cluster.lines.line import Topics
+from twinbus.cluster.lines.talk import Topic
+from twinbus.cluster.moves.mover import Mover
 from twinbus.cluster.ownership import Owners, Ownership
-from twinbus.cluster.part import PartServer
-from twinbus.cluster.peers import Peers
-from twinbus.cluster.talk import Topic
+from twinbus.cluster.parts.part import PartServer
+from twinbus.cluster.peers.peers import Peers
 from twinbus.errors import MessagingError
 
 TICK_EVERY: Millis = 100

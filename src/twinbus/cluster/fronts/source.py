@@ -1,6 +1,6 @@
 """A sub-queue with parts at several nodes, as a gateway sees it: the same as one whose fragments are all here.
 
-A front decides two things only: which part gets demand (`front_receiver`), and whom to ask (`front_commands`). Whatever a token, a number or
+A front decides two things only: which part gets demand (`receiver`), and whom to ask (`commands`). Whatever a token, a number or
 a message session is about is decided at the one node that has its fragment, by the code that decides it on a single node. A line that is
 broken is a store that is lost.
 """
@@ -21,14 +21,16 @@ from twinbus.broker.fragment.settlement import lock_lost
 from twinbus.broker.outcomes import RELEASE, Outcome
 from twinbus.broker.replies import Reply, SettleReply, Waiter
 from twinbus.clock import Clock, Millis
-from twinbus.cluster.front_commands import run_command
-from twinbus.cluster.front_receiver import FrontReceiver
+from twinbus.cluster.fronts.commands import run_command
+from twinbus.cluster.fronts.receiver import FrontReceiver
+from twinbus.cluster.fronts.session_waiter import SessionWaiter
+from twinbus.cluster.fronts.shares import DistantShare, LocalShare
+from twinbus.cluster.lines.talk import Topic
 from twinbus.cluster.ownership import Owners, Ownership
-from twinbus.cluster.part import PartServer
-from twinbus.cluster.peers import SILENT, Hold, Peers
-from twinbus.cluster.session_waiter import SessionWaiter
-from twinbus.cluster.shares import DistantShare, LocalShare
-from twinbus.cluster.talk import Topic
+from twinbus.cluster.parts.part import PartServer
+from twinbus.cluster.peers.hold import Hold
+from twinbus.cluster.peers.peer import SILENT
+from twinbus.cluster.peers.peers import Peers
 from twinbus.errors import ArgumentError, FragmentUnavailable, MessagingError, SessionLockLost
 from twinbus.model.partition_key import candidates
 from twinbus.model.session_key import session_key

@@ -8,12 +8,13 @@ from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.replies import Reply
 from twinbus.broker.telling import tell
 from twinbus.clock import Millis
-from twinbus.cluster.peers import Hold, Peers
+from twinbus.cluster.peers.hold import Hold
+from twinbus.cluster.peers.peers import Peers
 from twinbus.errors import FragmentUnavailable, MessagingError, OperationTimeout
 
 
 class AskedSource(Protocol):
-    """`twinbus.cluster.front_source.FrontSource`, as far as a waiter has to know."""
+    """`twinbus.cluster.fronts.source.FrontSource`, as far as a waiter has to know."""
 
     local: MessageQueue
     peers: Peers

@@ -20,7 +20,7 @@ from twinbus.amqp.errors import AmqpError
 from twinbus.broker import commands, outcomes, replies
 from twinbus.broker.consumer import ReceiveMode, SessionRequest, TakenMessage
 from twinbus.broker.target import TargetName
-from twinbus.cluster.line_frames import LineBroken
+from twinbus.cluster.lines.frames import LineBroken
 from twinbus.model import descriptions
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import StoredMessage

@@ -13,10 +13,10 @@ from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.replies import Waiter
 from twinbus.broker.transaction import OwnTransaction
 from twinbus.clock import Millis
-from twinbus.cluster import values
-from twinbus.cluster.error_values import encode_error
-from twinbus.cluster.line import Answer, Line
-from twinbus.cluster.talk import DELIVERED_BYTES_MAX, Topic, encode_deliver, encode_progress
+from twinbus.cluster.lines import values
+from twinbus.cluster.lines.error_values import encode_error
+from twinbus.cluster.lines.line import Answer, Line
+from twinbus.cluster.lines.talk import DELIVERED_BYTES_MAX, Topic, encode_deliver, encode_progress
 from twinbus.errors import MessagingError, SessionLockLost
 
 

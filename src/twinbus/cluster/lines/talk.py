@@ -27,9 +27,16 @@ from typing import Any, NamedTuple
 
 from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.target import TargetName
-from twinbus.cluster import values
-from twinbus.cluster.columns import ColumnReader, ColumnWriter, read_messages, read_taken, write_messages, write_taken
-from twinbus.cluster.error_values import decode_error, encode_error
+from twinbus.cluster.lines import values
+from twinbus.cluster.lines.columns import (
+    ColumnReader,
+    ColumnWriter,
+    read_messages,
+    read_taken,
+    write_messages,
+    write_taken,
+)
+from twinbus.cluster.lines.error_values import decode_error, encode_error
 from twinbus.errors import MessagingError
 from twinbus.model.message import Message
 

@@ -21,8 +21,8 @@ from typing import Protocol, TypeAlias
 from twinbus.broker.replies import Reply
 from twinbus.broker.telling import tell
 from twinbus.clock import NEVER, Millis
-from twinbus.cluster.error_values import decode_error, encode_error
-from twinbus.cluster.line_frames import (
+from twinbus.cluster.lines.error_values import decode_error, encode_error
+from twinbus.cluster.lines.frames import (
     FrameReader,
     Hello,
     Kind,

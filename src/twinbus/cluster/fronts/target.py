@@ -2,7 +2,7 @@
 
 A message with a key goes to the node that has its fragment. Messages without one go to the nodes in turns, this one included, each as often as
 it has fragments, and the node places them among its own; under load, a node keeps as much for itself as the others do
-(`keeping`). A node that cannot take a run is passed by as a fragment is on a single node (`front_runs`).
+(`twinbus.cluster.peers.keeping`). A node that cannot take a run is passed by as a fragment is on a single node (`runs`).
 """
 
 from collections.abc import Callable, Sequence
@@ -16,11 +16,11 @@ from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.replies import Reply, SendReply
 from twinbus.broker.target import TargetName, WayIn
 from twinbus.clock import Clock, Millis
-from twinbus.cluster.front_runs import Run, TogetherRun
-from twinbus.cluster.front_source import FrontSource
+from twinbus.cluster.fronts.runs import Run, TogetherRun
+from twinbus.cluster.fronts.source import FrontSource
+from twinbus.cluster.lines.talk import Topic
 from twinbus.cluster.ownership import Owners, Ownership
-from twinbus.cluster.peers import Peers
-from twinbus.cluster.talk import Topic
+from twinbus.cluster.peers.peers import Peers
 from twinbus.errors import MessagingError
 from twinbus.model.descriptions import QueueDescription, TopicDescription
 from twinbus.model.message import Message

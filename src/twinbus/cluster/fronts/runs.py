@@ -3,7 +3,7 @@
 passed by: unreachable, all its stores lost, behind, full --> the next node, through all of them
 its answer was lost, or that of its store                 --> one other try, at another node if one takes them; if that is lost
                                                               too, the sender gets the error
-none takes them, and some could not be reached            --> they wait for a line (`held_sends`)
+none takes them, and some could not be reached            --> they wait for a line (`HeldSends`)
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ from twinbus.broker.entity.transfers import ViaTarget
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.replies import Reply, SendReply
 from twinbus.clock import Clock, Millis
-from twinbus.cluster.held_sends import Heard
 from twinbus.cluster.ownership import Ownership
-from twinbus.cluster.peers import Peers
+from twinbus.cluster.peers.held_sends import Heard
+from twinbus.cluster.peers.peers import Peers
 from twinbus.errors import FragmentUnavailable, MessagingError, OutcomeUnknown, QuotaExceeded, ServerBusy
 from twinbus.model.message import Message
 

@@ -1,0 +1,138 @@
+"""All other nodes, and the message sessions that move between them and this one."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Set
+from itertools import count
+from weakref import WeakValueDictionary
+
+from twinbus.broker.consumer import SessionLock
+from twinbus.clock import Clock, Millis
+from twinbus.cluster.lines.columns import unpack
+from twinbus.cluster.lines.line import Line, Topics
+from twinbus.cluster.lines.talk import (
+    QUEUE,
+    Topic,
+)
+from twinbus.cluster.moves.moved_frames import Holder
+from twinbus.cluster.ownership import Ownership
+from twinbus.cluster.peers.held_sends import Heard, HeldSends
+from twinbus.cluster.peers.hold import Hold
+from twinbus.cluster.peers.keeping import Keeping
+from twinbus.cluster.peers.peer import Peer
+
+MOVED_AHEAD_MAX = 1_000
+"""Holds that have moved and are not known here: of some it was heard too late, and nobody asks for those again."""
+
+
+class Peers:
+    """All other nodes. `topics`: where the lines of this node look for who listens."""
+
+    def __init__(self, node: int, node_count: int, clock: Clock, topics: Topics) -> None:
+        self.node = node
+        self._peers = {other: Peer(other, clock, self._accepted) for other in range(node_count) if other != node}
+        self._moved_ahead: OrderedDict[Holder, tuple[int, int]] = OrderedDict()
+        self._own_holds: WeakValueDictionary[int, Hold] = WeakValueDictionary()
+        self._last_own = count(1)
+        self.when_opened: list[Callable[[Millis], None]] = []
+        self.held_sends = HeldSends()
+        self._keepings: WeakValueDictionary[tuple[Topic, int], Keeping] = WeakValueDictionary()
+        topics.tells |= {
+            Topic.PLACED: lambda line, payload, now: self._of(line).progress(payload),
+            Topic.SETTLED: lambda line, payload, now: self._of(line).progress(payload),
+            Topic.DELIVER: lambda line, payload, now: self._of(line).delivered(payload),
+            Topic.READY: lambda line, payload, now: self._of(line).ready(payload, now),
+            Topic.HOLD_OVER: lambda line, payload, now: self._of(line).hold_over(payload),
+            Topic.LOST: lambda line, payload, now: self._of(line).lost(payload, now),
+            Topic.BROUGHT: lambda line, payload, now: self._done_there(line, Topic.BROUGHT, payload, now),
+            Topic.TAKEN: lambda line, payload, now: self._done_there(line, Topic.TAKEN, payload, now),
+        }
+        topics.when_opened.append(self._opened)
+        topics.when_broken.append(self._broken)
+
+    def __getitem__(self, node: int) -> Peer:
+        return self._peers[node]
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter(self._peers.values())
+
+    # Message sessions of this node, and those that move
+
+    def own_hold(self, lock: SessionLock) -> Hold:
+        """A receiver of this node holds a session of this node."""
+        number = next(self._last_own)
+        facts = (lock.session_id, lock.fragment_index, lock.locked_at, lock.locked_until, lock.token)
+        hold = self._own_holds[number] = Hold(self.node, number, *facts, own=lock)
+        return hold
+
+    def heard(self) -> Heard:
+        """Of every node that there is a line to."""
+        lines = {node: peer.line for node, peer in self._peers.items() if peer.is_open}
+        return {node: (line, line.heard_count) for node, line in lines.items() if line is not None}
+
+    def lives(self, node: int, since: Heard) -> bool:
+        """Whether something has come from this node since."""
+        line = self._peers[node].line
+        return line is not None and line.is_open and since.get(node) != (line, line.heard_count)
+
+    def own_holders(self) -> dict[SessionLock, Holder]:
+        holds = list(self._own_holds.values())
+        return {hold.own: Holder(self.node, hold.number) for hold in holds if hold.own is not None}
+
+    def let_travel(self, locks: Set[SessionLock]) -> None:
+        """These leave this node, and their receivers are not told."""
+        for hold in list(self._own_holds.values()):
+            if hold.own in locks:
+                hold.travel()
+
+    def hold_moved(self, former: int, number: int, node: int, new_number: int, own: SessionLock | None) -> None:
+        """A hold of this node is at another node than before; `own` if that is this one."""
+        holds = self._own_holds if former == self.node else self._peers[former].holds
+        hold = holds.pop(number, None)
+        if own is not None:
+            new_number = next(self._last_own)
+        if hold is None and own is None:
+            # On another line than the answer that gives it, which may come later.
+            self._moved_ahead[Holder(former, number)] = node, new_number
+            while len(self._moved_ahead) > MOVED_AHEAD_MAX:
+                self._moved_ahead.popitem(last=False)
+        elif hold is not None:
+            hold.move(node, new_number, own)
+            if own is not None:
+                self._own_holds[new_number] = hold
+            else:
+                self._peers[node].holds[new_number] = hold
+
+    def _accepted(self, hold: Hold) -> None:
+        moved = self._moved_ahead.pop(Holder(hold.node, hold.number), None)
+        if moved is not None:
+            self.hold_moved(hold.node, hold.number, *moved, None)
+
+    def _of(self, line: Line) -> Peer:
+        assert line.peer is not None
+        return self._peers[line.peer.node]
+
+    def keeping(self, topic: Topic, key: int, ownership: Ownership) -> Keeping:
+        """For what comes in (`BROUGHT`) or goes out (`TAKEN`) of the queue or topic whose first fragment has this key."""
+        made = Keeping(ownership, lambda node, done: self._peers[node].done_here(topic, key, done))
+        self._keepings[topic, key] = made
+        return made
+
+    def _done_there(self, line: Line, topic: Topic, payload: bytes, now: Millis) -> None:
+        key, done = unpack(QUEUE, payload)
+        keeping = self._keepings.get((topic, key))
+        if keeping is not None:
+            keeping.told(self._of(line).node, done, now)
+
+    def _opened(self, line: Line, now: Millis) -> None:
+        peer = self._of(line)
+        if peer.line is not None:
+            # The other node has connected again before this one has noticed that it was gone.
+            peer.line.end(f"node {peer.node} has opened another line", now)
+        peer.opened(line)
+        for call in self.when_opened:
+            call(now)
+
+    def _broken(self, line: Line, now: Millis) -> None:
+        peer = self._of(line)
+        if peer.line is line:
+            peer.broken(now)
