@@ -54,19 +54,21 @@ def why_not() -> str:
 
 @cache
 def remove_left_overs() -> None:
-    """Hosts of runs that were killed, with what runs at them. They are named after the process that made them."""
-    listed = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True).stdout
-    for name, maker in re.findall(r"^(tw(\d+)h\d+)\b", listed, re.MULTILINE):
+    """Hosts of runs that were killed, with what runs at them. They are named after the process that made them. Somebody else may be
+    removing them as well."""
+    for name, maker in re.findall(r"^(tw(\d+)h\d+)\b", _said("netns", "list"), re.MULTILINE):
         if not psutil.pid_exists(int(maker)):
-            there = subprocess.run(["ip", "netns", "pids", name], check=True, capture_output=True, text=True).stdout
-            for pid in map(int, there.split()):
+            for pid in map(int, _said("netns", "pids", name).split()):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            _ip("netns", "del", name)
-    listed = subprocess.run(["ip", "-o", "link", "show"], check=True, capture_output=True, text=True).stdout
-    for name, maker in re.findall(r"^\d+: (tw(\d+)b):", listed, re.MULTILINE):
+            _said("netns", "del", name)
+    for name, maker in re.findall(r"^\d+: (tw(\d+)b):", _said("-o", "link", "show"), re.MULTILINE):
         if not psutil.pid_exists(int(maker)):
-            _ip("link", "del", name)
+            _said("link", "del", name)
+
+
+def _said(*words: str) -> str:
+    return subprocess.run(["ip", *words], check=False, capture_output=True, text=True, timeout=30).stdout
 
 
 class Hosts:
