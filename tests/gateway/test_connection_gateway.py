@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.gateway.control_link import Control
 from tests.gateway.front import LISTENS, ROOT, SENDS, Client, Front, payload, text_of
 from twinbus.amqp.codec.delivery_state import (
     ACCEPTED,
@@ -106,6 +107,29 @@ def test_refused_messages_that_were_sent_settled_do_not_count_any_more(front: Fr
         sender.transfer(b"\x00" * 10, b"1", settled=True)
         sender.transfer(b"\x00" * 10, b"2", settled=True, state=TransactionalState(txn_id=b"unknown"))
     sender.transfer(payload("x" * 2_000_000), b"3", settled=True)
+    client.run()
+    assert client.gateway.connection.inflow_size == 0
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+@pytest.mark.parametrize("is_in_transaction", [False, True])
+def test_what_is_sent_settled_and_taken_or_refused_at_once_leaves_what_still_waits(
+    front: Front, is_refused: bool, is_in_transaction: bool
+) -> None:
+    client = front.client()
+    control, sender = Control(client), client.sender("orders")
+    state = TransactionalState(txn_id=control.declare()) if is_in_transaction else None
+    hang(front, True)
+    sender.transfer(payload("x" * 1_000), b"1", settled=True)
+    client.run()
+    waiting = client.gateway.connection.inflow_size
+    assert waiting > 1_000
+    sender.transfer(b"\x00" if is_refused else payload("a"), b"2", settled=True, state=state)
+    client.run()
+    is_with_the_store = not is_refused and not is_in_transaction
+    assert (client.gateway.connection.inflow_size > waiting) is is_with_the_store
+    assert client.gateway.connection.inflow_size > 0
+    hang(front, False)
     client.run()
     assert client.gateway.connection.inflow_size == 0
 

@@ -15,10 +15,10 @@ from tests.model.messages import (
     received,
     section,
 )
-from twinbus.amqp.codec.sections import Header, Sections, decode_sections
+from twinbus.amqp.codec.sections import FOOTER, Header, Sections, decode_sections
 from twinbus.amqp.codec.types import Int, Long, Symbol, Timestamp, UByte, UInt, Value
 from twinbus.clock import NEVER
-from twinbus.model.delivery import encode_delivery, encode_locked, encode_peeked, encode_peeked_row
+from twinbus.model.delivery import encode_delivery, encode_locked, encode_peeked, encode_peeked_row, split_peeked
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import StoredMessage
 
@@ -256,6 +256,27 @@ def test_rows_that_somebody_looks_at_are_encoded_as_they_are_one_by_one() -> Non
         MessageState.ACTIVE,
         MessageState.DEFERRED,
     }
+
+
+@pytest.mark.parametrize(
+    ("written", "data"),
+    [
+        (body(b"x" * 255), b"x" * 255),
+        (body(b"x" * 256), b"x" * 256),
+        (body(b""), b""),
+        (body(b"x" * 255) + body(b"y"), b""),
+        (body(b"x" * 256) + body(b"y"), b""),
+        (body(b"x") + section(FOOTER, {}), b""),
+        (section(0x77, "text"), b""),
+        (b"", b""),
+    ],
+)
+def test_the_data_of_a_body_are_apart_if_it_is_one_data_section(written: bytes, data: bytes) -> None:
+    content = received(properties_section() + written).content
+    rows = [StoredMessage(number, content, 1_000, NEVER) for number in (7, 8)]
+    fronts, bodies = split_peeked(rows)
+    assert [bytes(each) for each in bodies] == [data] * 2
+    assert [front + data for front in fronts] == encode_peeked(rows)
 
 
 def test_a_claimed_row_shows_who_claimed_it_last() -> None:

@@ -25,10 +25,18 @@ from twinbus.amqp.codec.sections import DataBody, ValueBody
 from twinbus.amqp.codec.types import Described, Long, Symbol, Timestamp, UByte, UInt, ULong, Value
 from twinbus.amqp.errors import DecodeError
 from twinbus.errors import ArgumentError, MessageTooLarge, MessagingError
-from twinbus.model.content import annotation, properties, with_annotations
+from twinbus.model.content import (
+    PREFIX,
+    annotation,
+    properties,
+    with_annotations,
+    with_application_properties,
+    without_body,
+)
 from twinbus.model.delivery import encode_delivery
 from twinbus.model.identity import LIFETIME_MAX
-from twinbus.model.message import read_content, sent_size, split_batch
+from twinbus.model.message import is_front_too_large, read_content, sent_size, split_batch
+from twinbus.model.message_limits import HEADER_SIZE_MAX
 from twinbus.model.rules.view import SYSTEM_PROPERTIES, FilterView
 
 PING = Symbol("application/vnd.ms-servicebus-ping")
@@ -336,6 +344,27 @@ def test_a_front_of_more_than_64_kb_in_all_is_refused_but_not_a_body() -> None:
     received(properties_section() + application({"a": "x" * 32_000, "b": "x" * 32_000}) + body(b"x" * 200_000))
     with pytest.raises(MessageTooLarge):
         received(properties_section() + application(dict.fromkeys("abc", "x" * 22000)) + body())
+
+
+def test_a_front_may_fill_64_kb_to_the_last_byte_when_it_is_sent_and_when_something_is_added() -> None:
+    sections = header(True) + delivery_annotations({"d": 1}) + annotations({"a": 1}) + properties_section()
+
+    def sent(length: int) -> bytes:
+        return sections + application({"a": "x" * 32_000, "b": "x" * 16_000, "note": "x" * length})
+
+    room = HEADER_SIZE_MAX - len(sent(1_000)) + 1_000
+    received(sent(room) + body())
+    with pytest.raises(MessageTooLarge):
+        received(sent(room + 1) + body())
+
+    content = received(sections + body()).content
+
+    def added(length: int) -> bytes:
+        return with_application_properties(content, {"note": "x" * length})
+
+    room = HEADER_SIZE_MAX - (len(without_body(added(60_000))) - PREFIX.size) + 60_000
+    assert not is_front_too_large(added(room))
+    assert is_front_too_large(added(room + 1))
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ def _data_at(content: bytes, body_at: int) -> int:
         data_at = body_at + 8
         if int.from_bytes(content[body_at + 4 : data_at]) == len(content) - data_at:
             return data_at
-    elif form == _DATA_SHORT and len(content) > body_at + 4 and content[body_at + 4] == len(content) - body_at - 5:
+    elif form == _DATA_SHORT and content[body_at + 4] == len(content) - body_at - 5:
         return body_at + 5
     return len(content)
 

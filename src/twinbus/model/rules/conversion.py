@@ -26,10 +26,10 @@ _BOOLEANS = {"true": True, "false": False}
 
 def converted_like(former: object, value: object) -> object:
     """`value` in the type of `former` if it can be had in it without loss, else as it is."""
-    if value is None or type(former) is type(value) or KINDS.get(type(former)) is None:
+    if type(former) is type(value):
         return value
     if type(former) in TEXT_TYPES:
-        return text_of(value) if KINDS.get(type(value)) is not None else value
+        return text_of(value) if type(value) in KINDS else value
     try:
         return _READERS[KINDS[type(former)]](type(former), value)
     except (KeyError, ValueError, OverflowError):
