@@ -11,6 +11,7 @@ only the few lifted rows (altered in a layer, added below it) have to be merged 
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import accumulate, chain, groupby, islice
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
@@ -71,6 +72,9 @@ class FragmentView:
 
     def find_all(self, numbers: Sequence[int]) -> list[Found]:
         """Those that exist, in the order asked. One statement for all that are in the tables."""
+        if all(overlay.says_nothing_of(numbers) for overlay in self._overlays):
+            rows = self._snapshot.rows(numbers) if self.has_tables else {}
+            return [Found(number, TABLES, rows[number]) for number in numbers if number in rows]
         in_layers = {number: self._find_in_layers(number) for number in numbers}
         below = [number for number, found in in_layers.items() if found == TABLES]
         in_tables = self._snapshot.rows(below) if below and self.has_tables else {}
@@ -226,9 +230,7 @@ class FragmentView:
         above = [overlay.removed for overlay in self._overlays[level + 1 :] if overlay.removed]
         if not above:
             return lambda _: False
-        if len(above) == 1:
-            return above[0].__contains__
-        return lambda number: any(number in removed for removed in above)
+        return reduce(_in_either, above[1:], above[0].__contains__)
 
     def _after(
         self, after: int, last: int | None, count_max: int, states: Collection[MessageState], key: str | None
@@ -355,6 +357,10 @@ class FragmentView:
             if level != TABLES:
                 row = self._overlays[level].rows[number]
         return number, level, row
+
+
+def _in_either(hidden: Callable[[int], bool], removed: set[int]) -> Callable[[int], bool]:
+    return lambda number: number in removed or hidden(number)
 
 
 def _by_first(session: SessionSummary) -> tuple[bool, int, str]:

@@ -192,6 +192,10 @@ class FragmentOverlay:
         thin.rows = {number: row for number, row in self.rows.items() if number not in gone}
         return thin
 
+    def says_nothing_of(self, numbers: Collection[int]) -> bool:
+        """Whether all of these are as they are below, if they exist there."""
+        return self.rows.keys().isdisjoint(numbers) and self.removed.isdisjoint(numbers)
+
     def frozen(self) -> "FragmentOverlay":
         """As it is, whatever is done to this one from now on: its rows and the states of sessions. They are not found by times."""
         copied = copy(self)
