@@ -163,7 +163,9 @@ def test_a_window_that_opens_tells_every_sender_with_credit() -> None:
     assert {event.link: event.credit for event in script.end.take(CreditChanged)} == {links[0]: 4, links[1]: 5}
 
 
-def test_a_drained_link_says_so_behind_the_transfers_that_wait() -> None:
+@pytest.mark.parametrize("window", [1, 5])
+def test_a_drained_link_says_so_behind_the_transfers_that_wait(window: int) -> None:
+    """Which needs no room in the window."""
     script = Script().open()
     script.begin(incoming_window=0)
     link = script.receiver(credit=5)
@@ -172,7 +174,7 @@ def test_a_drained_link_says_so_behind_the_transfers_that_wait() -> None:
     script.flow(incoming_window=0, handle=0, delivery_count=0, link_credit=5, drain=True)
     link.drained()
     assert script.heard() == []
-    script.flow(incoming_window=5)
+    script.flow(incoming_window=window)
     transfer, flow = script.heard()
     assert isinstance(transfer, Transfer)
     assert isinstance(flow, Flow)

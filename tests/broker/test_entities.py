@@ -253,6 +253,7 @@ def test_an_entity_nobody_uses_is_idle_after_its_duration(sim: Simulation) -> No
     sim.receiver(read.main, 1)
     sim.advance(299_999)
     assert idle_names(sim) == []
+    sim.topic(TopicDescription("new", auto_delete_on_idle=300_000))
     sim.send(used, make_message("m"))
     sim.advance(1)
     assert idle_names(sim) == ["forgotten"]
@@ -283,12 +284,13 @@ def test_a_new_entity_is_used_by_nobody_and_a_restored_one_as_of_the_restart(sim
 
 def test_what_nobody_uses_after_a_restart_is_idle_after_its_duration(sim: Simulation) -> None:
     sim.queue(QueueDescription("q", auto_delete_on_idle=300_000))
+    sim.topic(TopicDescription("t", auto_delete_on_idle=300_000))
     sim.advance(200_000)
     sim.restart()
     sim.advance(299_999)
     assert idle_names(sim) == []
     sim.advance(1)
-    assert idle_names(sim) == ["q"]
+    assert sorted(idle_names(sim)) == ["q", "t"]
 
 
 def test_a_topic_is_in_use_while_one_of_its_subscriptions_is(sim: Simulation) -> None:

@@ -489,6 +489,8 @@ def test_a_session_state_and_deferred_messages_take_part_in_a_transaction_and_re
     assert client.ask("renew-session-lock", session, txn_id)[0] == 200
     assert client.ask("get-message-sessions", {}, txn_id)[0] == 204
     numbers: Value = {**session, "sequence-numbers": Array([Long(1)]), "receiver-settle-mode": UInt(0)}
+    missing: Value = {**numbers, "sequence-numbers": Array([Long(2)])}
+    assert client.ask("receive-by-sequence-number", missing, txn_id)[0] == 404
     code, answer = client.ask("receive-by-sequence-number", numbers, txn_id)
     assert code == 200
     (received,) = answer["messages"]

@@ -614,6 +614,7 @@ def comparing(value: Value) -> dict[str, Value]:
         7,
         Long(7),
         -(2**63),
+        Long(2**63 - 1),
         2.5,
         UUID(int=7),
         Timestamp(1_700_000_000_123),

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -63,6 +64,15 @@ def test_a_signed_token_gives_the_rights_of_its_claims_until_it_expires() -> Non
     assert (grant.scope, grant.expires_at, grant.key_name, grant.entity) == ("orders", NOW + 600 * SECOND, "me", None)
 
 
+@pytest.mark.parametrize("kind", ["RS256", "ES256", "EdDSA"])
+def test_a_key_set_that_holds_private_parts_as_well_checks_signatures_by_the_public_ones(kind: str) -> None:
+    whole = jwt.get_algorithm_by_name(kind).to_jwk(private_key(kind), as_dict=True) | {"kid": "one"}
+    whole.pop("key_ops", None)
+    assert "d" in whole
+    token = sign(claims(NOW), algorithm=kind, kind=kind)
+    assert trusting(whole).verify(token, "orders", NOW).key_name == "me"
+
+
 @pytest.mark.parametrize(
     ("algorithm", "kind"),
     [
@@ -106,8 +116,6 @@ def test_a_key_is_used_with_its_own_algorithm_alone() -> None:
 
 
 def test_a_key_in_the_header_of_the_token_counts_for_nothing() -> None:
-    import jwt
-
     headers = {"kid": "one", "jwk": jwk("one", number=1), "jku": "https://evil.test/keys"}
     token = jwt.encode(claims(NOW), private_key(number=1), algorithm="RS256", headers=headers)
     assert "not signed by" in refusal(token)
@@ -162,8 +170,6 @@ def test_a_header_that_must_be_understood_is_refused_even_if_it_is_signed(header
     ],
 )
 def test_a_claim_that_is_wrong_is_refused(changes: dict[str, Any], said: str) -> None:
-    import jwt
-
     # Not by `encode`, which refuses some of these itself.
     payload = json.dumps(claims(NOW, **changes)).encode()
     token = jwt.api_jws.encode(payload, private_key(), algorithm="RS256", headers={"kid": "one"})

@@ -204,7 +204,7 @@ def rows_of_all_kinds() -> list[StoredMessage]:
     annotated = received(annotations({"a": 1}) + properties_section() + body(bytes(9_000))).content
     noted = received(delivery_annotations({"d": 1}) + properties_section() + body()).content
     claimed = received(annotations({Symbol("x-opt-claimed-by"): "job"}) + properties_section() + body()).content
-    contents = [plain, annotated, noted] * 2
+    contents = [*[plain, annotated, noted] * 2, noted]
     rows = [StoredMessage(7 + place, content, 1_000, NEVER) for place, content in enumerate(contents)]
     rows += [StoredMessage(20 + place, plain, 1_000 + place, NEVER) for place in range(3)]
     rows += [StoredMessage(30 + place, annotated, 1_000, NEVER) for place in range(3)]

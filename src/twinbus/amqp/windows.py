@@ -109,7 +109,8 @@ class HeldBack:
 
     @property
     def is_next_a_transfer(self) -> bool:
-        return bool(self._frames and self._frames[0].parts)
+        """Asked while there are any."""
+        return bool(self._frames[0].parts)
 
     def drop(self, link: "OutgoingLink") -> None:
         """Forget the frames of a link that is gone.

@@ -127,8 +127,8 @@ def encode_locked(deliveries: Sequence[tuple[Delivered, bytes, Millis]]) -> list
             expires_at=row.expires_at,
         )
         encoded.append((token, payload))
-        _, header_size, delivery_entry_count, count, delivery_size, size, _, _ = _unpack_prefix(content)
-        if has_next and not delivery_entry_count and not delivery_size:
+        _, header_size, _, count, delivery_size, size, _, _ = _unpack_prefix(content)
+        if has_next and not delivery_size:
             known_size = _PREFIX_SIZE + header_size
             known = content[:known_size]
             before_token = known[_PREFIX_SIZE:] + _ONLY_LOCK_TOKEN
@@ -187,14 +187,12 @@ def split_peeked(rows: Sequence[Peeked]) -> tuple[list[bytes], list[bytes | memo
             fronts.append(front + content[known_size:data_at])
         else:
             payload = encode_peeked_row(row)
-            _, header_size, delivery_entry_count, count, delivery_size, size, properties, application = _unpack_prefix(
-                content
-            )
+            _, header_size, _, count, delivery_size, size, properties, application = _unpack_prefix(content)
             known_size = _PREFIX_SIZE + header_size
             body_at = known_size + delivery_size + size + properties + application
             data_at = _data_at(content, body_at)
             fronts.append(payload[: len(payload) - len(content) + data_at])
-            if not delivery_entry_count and not delivery_size and (not row.due_at or row.state == DEFERRED):
+            if not delivery_size and (not row.due_at or row.state == DEFERRED):
                 if len(known) == ALIKE_MAX:
                     known.clear()
                 known[content[:known_size]] = _alike(row, content[_PREFIX_SIZE:known_size], count, size, body_at)

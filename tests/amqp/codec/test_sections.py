@@ -9,6 +9,14 @@ from hypothesis import strategies as st
 from twinbus.amqp.codec.encode import encode_value
 from twinbus.amqp.codec.section_bounds import section_bounds
 from twinbus.amqp.codec.sections import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
     Body,
     DataBody,
     Header,
@@ -98,6 +106,36 @@ def test_hostile_sections_raise_nothing_but_a_decode_error(parts: list[tuple[int
     payload = b"".join(b"\x00\x53" + bytes((code,)) + value for code, value in parts)
     with contextlib.suppress(DecodeError):
         decode_sections(payload)
+
+
+LISTS = (b"\x45", b"\xc0\x01\x00", b"\xd0\x00\x00\x00\x04\x00\x00\x00\x00")
+MAPS = (b"\xc1\x01\x00", b"\xd1\x00\x00\x00\x04\x00\x00\x00\x00")
+BINARIES = (b"\xa0\x00", b"\xb0\x00\x00\x00\x00")
+
+
+@pytest.mark.parametrize(
+    ("code", "forms"),
+    [
+        (HEADER, LISTS),
+        (DELIVERY_ANNOTATIONS, MAPS),
+        (MESSAGE_ANNOTATIONS, MAPS),
+        (PROPERTIES, LISTS),
+        (APPLICATION_PROPERTIES, MAPS),
+        (DATA, BINARIES),
+        (SEQUENCE, LISTS),
+        (FOOTER, MAPS),
+    ],
+)
+def test_a_section_may_be_written_in_each_form_of_its_own_type_and_in_no_other(
+    code: int, forms: tuple[bytes, ...]
+) -> None:
+    for form in (*LISTS, *MAPS, *BINARIES, b"\x40"):
+        payload = bytes((0x00, 0x53, code)) + form
+        if form in forms:
+            assert section_bounds(payload) is not None
+        else:
+            with pytest.raises(DecodeError):
+                section_bounds(payload)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ only the few lifted rows (altered in a layer, added below it) have to be merged 
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
 from itertools import accumulate, chain, groupby, islice
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
@@ -230,7 +229,10 @@ class FragmentView:
         above = [overlay.removed for overlay in self._overlays[level + 1 :] if overlay.removed]
         if not above:
             return lambda _: False
-        return reduce(_in_either, above[1:], above[0].__contains__)
+        hidden: Callable[[int], bool] = above[0].__contains__
+        for removed in above[1:]:
+            hidden = _in_either(hidden, removed)
+        return hidden
 
     def _after(
         self, after: int, last: int | None, count_max: int, states: Collection[MessageState], key: str | None

@@ -7,7 +7,7 @@ thread.
 """
 
 from bisect import bisect_right, insort
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from typing import TypeAlias
 
@@ -176,9 +176,9 @@ class FragmentOverlay:
             if end is not None and end <= until:
                 self.duplicates[key] = None
 
-    def gone(self) -> set[int]:
-        """Numbers below that have no row any more."""
-        return self.removed - self.rows.keys()
+    def gone_of(self, rows: Mapping[int, Row]) -> set[int]:
+        """Which of these rows below are no more."""
+        return (rows.keys() & self.removed) - self.rows.keys()
 
     def needed(self) -> set[int]:
         """Numbers below without which rows of this layer would not be found again: those whose content they have, and those that
@@ -269,8 +269,10 @@ class Layer:
         thin.entry_count = self.entry_count
         for fragment, overlay in self.fragments.items():
             overlays = [layer.fragments[fragment] for layer in above if fragment in layer.fragments]
-            gone = set[int]().union(*[each.gone() for each in overlays])
-            gone.difference_update(*[each.needed() for each in overlays])
+            gone = set[int]().union(*[each.gone_of(overlay.rows) for each in overlays])
+            if gone:
+                # Commits wait for this: what is needed is looked for only if something might be left out.
+                gone.difference_update(*[each.needed() for each in overlays])
             thin.fragments[fragment] = overlay.without(gone) if gone else overlay
         return thin
 
