@@ -26,7 +26,8 @@ async def _send(connection_string: str, path: str, line: Connection) -> None:
         line.send(None)
         while not line.poll():
             start = time.perf_counter()
-            assert await sender.send([encode_message(b"x" * 100)]) == [None]
+            answers = await sender.send([encode_message(b"x" * 100)])
+            assert answers == [None], answers
             durations.append(time.perf_counter() - start)
             await asyncio.sleep(PAUSE_S)
     line.send(durations)

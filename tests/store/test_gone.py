@@ -124,6 +124,25 @@ def test_missing_journals_are_refused(folder: Path, witness: Path, is_checkpoint
     assert accepted(folder, witness) == ([1, 2] if is_checkpointed else [])
 
 
+def test_a_segment_that_the_tables_hold_already_is_no_journal(folder: Path, witness: Path) -> None:
+    """A crash may leave it behind, and the one after it may be lost."""
+    announce_new(witness)
+    store = FolderStore(folder, witness=witness)
+    holding(store, row(1), row(2))
+    left_behind = segment_path(folder, 1).read_bytes()
+    store.checkpoint()
+    copy = crashed(folder)
+    store.close()
+    shutil.rmtree(folder)
+    shutil.move(copy, folder)
+    for number in segment_numbers(folder):
+        segment_path(folder, number).unlink()
+    segment_path(folder, 1).write_bytes(left_behind)
+    with pytest.raises(StoreDamaged, match="is missing"):
+        FolderStore(folder, witness=witness)
+    assert accepted(folder, witness) == [1, 2]
+
+
 def test_a_folder_of_a_version_without_identities_is_taken_as_it_is(folder: Path, witness: Path) -> None:
     store = FolderStore(folder)
     holding(store, row(1))
