@@ -72,7 +72,7 @@ class FragmentView:
     def find_all(self, numbers: Sequence[int]) -> list[Found]:
         """Those that exist, in the order asked. One statement for all that are in the tables."""
         if all(overlay.says_nothing_of(numbers) for overlay in self._overlays):
-            rows = self._snapshot.rows(numbers) if self.has_tables else {}
+            rows = self._snapshot.rows(numbers) if numbers and self.has_tables else {}
             return [Found(number, TABLES, rows[number]) for number in numbers if number in rows]
         in_layers = {number: self._find_in_layers(number) for number in numbers}
         below = [number for number, found in in_layers.items() if found == TABLES]
