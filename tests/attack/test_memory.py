@@ -5,6 +5,7 @@ import contextlib
 import gc
 import logging
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -59,7 +60,7 @@ READ_ANSWERS_MAX = 4 << 20
 @asynccontextmanager
 async def serving(folder: Path, limits: SharedLimits | None = None) -> AsyncIterator[NamespaceServer]:
     settings = ServerSettings(
-        "attacked", folder, amqp_port=0, http_port=0, store_count=1, shared_limits=limits or SharedLimits()
+        "attacked", folder, amqp_port=0, http_port=0, tls_port=0, store_count=1, shared_limits=limits or SharedLimits()
     )
     server = NamespaceServer(settings)
     await server.start()
@@ -74,13 +75,19 @@ def frame(performative: Composite, payload: bytes = b"") -> bytes:
     return encode_frame(0, encode_composite(performative) + payload)
 
 
-async def connected(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connected(port: int, tls: ssl.SSLContext | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     sock = socket.socket()
     # What the system keeps for a client that does not read would take the tests seconds to fill.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     sock.setblocking(False)
     await asyncio.get_running_loop().sock_connect(sock, (HOST, port))
-    return await asyncio.open_connection(sock=sock, limit=1_024)
+    return await asyncio.open_connection(sock=sock, limit=1_024, ssl=tls, server_hostname=tls and "localhost")
+
+
+def unverified() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 class Attacker:
@@ -91,8 +98,12 @@ class Attacker:
         self._frames = FrameReader(1 << 20)
 
     @classmethod
-    async def connect(cls, server: NamespaceServer, credentials: SaslCredentials = STRANGER) -> "Attacker":
-        attacker = cls(*await connected(server.amqp_port))
+    async def connect(
+        cls, server: NamespaceServer, credentials: SaslCredentials = STRANGER, tls: ssl.SSLContext | None = None
+    ) -> "Attacker":
+        port = server.amqp_port if tls is None else server.tls_port
+        assert port is not None
+        attacker = cls(*await connected(port, tls))
         init = Init(mechanism=credentials.mechanism, initial_response=credentials.initial_response)
         attacker.say(SASL_HEADER, encode_frame(0, encode_composite(init), SASL_FRAME), AMQP_HEADER)
         attacker.say(frame(Open(container_id="attacker", hostname="localhost")))
@@ -266,10 +277,13 @@ async def ask_without_reading(attacker: Attacker, server: NamespaceServer) -> Am
     return transport
 
 
-async def test_a_client_that_does_not_read_is_not_read_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_over_tls", [False, True])
+async def test_a_client_that_does_not_read_is_not_read_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_over_tls: bool
+) -> None:
     monkeypatch.setattr(connection_gateway, "UNREAD_SIZE_MAX", 256 << 10)
     async with serving(tmp_path) as server:
-        attacker = await Attacker.connect(server, credentials_of(server))
+        attacker = await Attacker.connect(server, credentials_of(server), unverified() if is_over_tls else None)
         transport = await ask_without_reading(attacker, server)
         assert await served(server, 3)
         assert transport.unread_size < (256 << 10) + READ_ANSWERS_MAX
