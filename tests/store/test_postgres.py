@@ -18,7 +18,7 @@ from twinbus.store.changes import Enqueued, FragmentCreated, Removed
 from twinbus.store.durable import DurableStore
 from twinbus.store.postgres import connection as postgres_connection
 from twinbus.store.postgres.journal import PART_BYTES
-from twinbus.store.postgres.lease import TAKEN, LeaseKeeper
+from twinbus.store.postgres.lease import TAKEN, TRUSTED_S, LeaseKeeper
 from twinbus.store.postgres.place import Owner, PostgresPlace
 from twinbus.store.postgres.store import PostgresStore
 from twinbus.store.store_limits import StoreLimits
@@ -339,6 +339,16 @@ def test_nobody_trusts_a_lease_that_was_taken_by_another(here: PostgresPlace) ->
     while told[-1] != TAKEN and time.monotonic() < deadline:
         time.sleep(0.05)
     assert told[-1] == TAKEN
+    store.close()
+    keeper.close()
+
+
+def test_a_new_lease_is_trusted_from_when_it_was_asked_for(here: PostgresPlace) -> None:
+    told: list[float] = []
+    keeper = LeaseKeeper(lambda _, until: told.append(until), lambda: False)
+    before = boot_time()
+    store = PostgresStore(here, Owner.this_process(), renewal=keeper)
+    assert before <= told[0] - TRUSTED_S <= boot_time()
     store.close()
     keeper.close()
 
