@@ -501,6 +501,21 @@ def test_a_hold_that_moves_before_its_receiver_has_heard_of_it_is_found_where_it
     assert receiver.lost is None
 
 
+def test_a_hold_that_was_heard_of_too_late_is_not_taken_for_one_of_the_next_line(sim: ClusterSimulation) -> None:
+    queue = sim.queue(SESSIONS)
+    begin(sim, queue, (1, 2))
+    sim.send(queue, make_message("a", session_id="A"))
+    sim.nodes[0].fronts.peers.hold_moved(1, 1, 2, 7, None)
+    (place,) = [place for place, link in enumerate(sim.links) if link.nodes == (0, 1)]
+    sim.cut(place)
+    sim.connect()
+    receiver = sim.receiver(queue.main, 1, session=sim.accept(queue.main, "A").value)
+    assert ids(receiver.take()) == ["a"]
+    queue.main.detach(receiver, sim.now)
+    sim.run()
+    assert sim.accept(queue.main, "A").error is None
+
+
 @pytest.mark.parametrize("to", [0, 2])
 def test_who_waits_for_any_message_session_gets_the_messages_of_one_whose_store_was_taken_over(
     sim: ClusterSimulation, to: int

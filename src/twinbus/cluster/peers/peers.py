@@ -136,3 +136,6 @@ class Peers:
         peer = self._of(line)
         if peer.line is line:
             peer.broken(now)
+            # Its holds are over, and on the next line others have their numbers.
+            for gone in [holder for holder in self._moved_ahead if holder.node == peer.node]:
+                del self._moved_ahead[gone]
