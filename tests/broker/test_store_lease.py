@@ -8,10 +8,10 @@ from twinbus.broker.commands import ReceiveDeferred
 from twinbus.broker.consumer import ReceiveMode
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.outcomes import Defer
-from twinbus.errors import FragmentUnavailable, MessagingError
+from twinbus.errors import FragmentUnavailable, MessagingError, OutcomeUnknown
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.messages import make_message
-from twinbus.testing.simulation import Answer, Simulation
+from twinbus.testing.simulation import Answer, EachReply, Simulation
 
 
 class SimLease:
@@ -52,6 +52,17 @@ def test_nothing_is_handed_over_without_the_lease(sim: Simulation, queue: QueueE
     lease.is_ours = True
     sim.tick()
     assert sim.receiver(queue.main, 5).ids() == ["m"]
+
+
+def test_a_message_is_certainly_not_taken_without_the_lease(
+    sim: Simulation, queue: QueueEntity, lease: SimLease
+) -> None:
+    lease.is_ours = False
+    sent = EachReply()
+    queue.send_each([make_message("m")], sim.now, sent)
+    sim.tick()
+    assert isinstance(sent.errors[0], FragmentUnavailable)
+    assert not isinstance(sent.errors[0], OutcomeUnknown)
 
 
 def test_nothing_of_a_session_is_handed_over_without_the_lease(

@@ -351,8 +351,10 @@ class MessageBroker:
 
     @property
     def refusal(self) -> FragmentUnavailable | ServerBusy | None:
-        """Why its fragments accept no messages now, if so. Settling continues while the store is behind: it makes room."""
-        if not self.is_available:
+        """Why its fragments accept no messages now, if so. Settling continues while the store is behind: it makes room.
+
+        Without the lease the next tick drops everything, and what was sent meanwhile would be in doubt for nothing."""
+        if not self.is_available or not self.lease.is_held():
             return self.unavailable()
         if self._port.waiting_bytes <= WAITING_BYTES_MAX:
             return None
