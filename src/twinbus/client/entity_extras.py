@@ -63,6 +63,9 @@ class PackedPage(NamedTuple):
             return fronts
         return [front + body for front, body in zip(fronts, unpack(self.bodies, self.body_ends), strict=True)]
 
+    def messages(self) -> list[ReceivedMessage]:
+        return [ReceivedMessage(payload) for payload in self.payloads()]
+
 
 class BacklogShare(NamedTuple):
     destination: str | None  # None if no paired sender put it there
@@ -171,7 +174,7 @@ class EntityExtras:
         page = await self.peek_packed(
             first, last, count_max, states=states, with_bodies=with_bodies, condition=condition
         )
-        return RangePage([ReceivedMessage(payload) for payload in page.payloads()], page.next_number)
+        return RangePage(page.messages(), page.next_number)
 
     async def peek_packed(
         self,

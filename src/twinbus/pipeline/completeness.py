@@ -15,7 +15,7 @@ from twinbus.errors import MessagingError
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.pipeline.connection_options import ConnectionOptions
 from twinbus.pipeline.lake import file_names, file_text
-from twinbus.pipeline.source.access.entity_access import ALL_STATES, EntityAccess, Head
+from twinbus.pipeline.source.access.entity_access import ALL_STATES, EntityAccess, Head, Wanted
 from twinbus.pipeline.source.checkpoints import logged_offsets
 from twinbus.pipeline.source.live_entity import LiveEntity
 from twinbus.pipeline.source.offsets import BrowseOffset, ConsumeOffset, JsonOffset
@@ -105,13 +105,14 @@ async def _first_left(access: EntityAccess, head: Head, claimed: Sequence[Range]
     number, following = head.first, iter(claimed)
     claim = next(following, None)
     for _ in range(LOOKS_MAX):
-        page = await access.page(number, head.end, 1, ALL_STATES, with_bodies=False) if number < head.end else None
-        if page is None or not page.messages:
+        page = await access.page(Wanted(number, head.end, 1, ALL_STATES)) if number < head.end else None
+        found = [] if page is None else page.messages()
+        if not found:
             number = head.end if page is None or page.next_number is None else page.next_number
             if number >= head.end:
                 return head.end
             continue
-        number = page.messages[0].sequence_number or 0
+        number = found[0].sequence_number or 0
         while claim is not None and claim[1] <= number:
             claim = next(following, None)
         if claim is None or not claim[0] <= number < claim[1]:

@@ -7,15 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.pipeline.source.bus import Bus, bodies, names, rows
-from twinbus.client.entity_extras import RangePage
+from twinbus.client.entity_extras import PackedPage
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
-from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.request_node import Answer
 from twinbus.errors import EntityNotFound, NotAllowed, ServerBusy
-from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.source.access.connections import Detect
-from twinbus.pipeline.source.access.entity_access import ALL_STATES, EntityAccess
+from twinbus.pipeline.source.access.entity_access import ALL_STATES, EntityAccess, Wanted
 from twinbus.pipeline.source.access.plain_access import PlainAccess
 from twinbus.pipeline.source.live_entity import detected, own, plain
 from twinbus.pipeline.source.starting_points import first_at
@@ -102,13 +100,11 @@ class Shelf:
         self._times = times
         self.asked_count = 0
 
-    async def page(
-        self, first: int, end: int, count_max: int, states: tuple[MessageState, ...], *, with_bodies: bool
-    ) -> RangePage:
+    async def page(self, wanted: Wanted) -> PackedPage:
         self.asked_count += 1
-        found = sorted(number for number in self._times if first <= number < end)[:count_max]
+        found = sorted(number for number in self._times if wanted.first <= number < wanted.end)[: wanted.count_max]
         annotations = [{"x-opt-sequence-number": n, "x-opt-enqueued-time": self._times[n]} for n in found]
-        return RangePage([ReceivedMessage(encode_message(annotations=each)) for each in annotations], None)
+        return PackedPage.of([encode_message(annotations=each) for each in annotations], None)
 
 
 @settings(max_examples=100)
@@ -129,9 +125,9 @@ def test_a_page_never_leaves_its_range(bus: Bus, detect: Detect) -> None:
         numbers: list[int] = []
         following: int | None = 3
         while following is not None:
-            page = await access.page(following, 8, 2, ALL_STATES, with_bodies=False)
-            assert all(message.body is None for message in page.messages)
-            numbers += [message.sequence_number or 0 for message in page.messages]
+            page = await access.page(Wanted(following, 8, 2, ALL_STATES))
+            assert all(message.body is None for message in page.messages())
+            numbers += [message.sequence_number or 0 for message in page.messages()]
             following = page.next_number
         return numbers
 

@@ -36,7 +36,7 @@ from twinbus.model import wire_names
 from twinbus.pipeline.connection_options import ConnectionOptions
 from twinbus.pipeline.replay.copies import copy_of
 from twinbus.pipeline.sink.send_rate import SendRate
-from twinbus.pipeline.source.access.entity_access import ALL_STATES
+from twinbus.pipeline.source.access.entity_access import ALL_STATES, Wanted
 from twinbus.pipeline.source.access.plain_access import PlainAccess
 from twinbus.pipeline.source.ranges import Range, RangeSet, by_fragment, count, runs
 
@@ -170,8 +170,8 @@ class _Mover:
         for ranges in by_fragment(runs(left)).values():
             following: int | None = ranges[0][0]
             while following is not None:
-                page = await self._access.page(following, ranges[-1][1], PAGE_COUNT, ALL_STATES, with_bodies=False)
-                if any(message.sequence_number in left for message in page.messages):
+                page = await self._access.page(Wanted(following, ranges[-1][1], PAGE_COUNT, ALL_STATES))
+                if any(message.sequence_number in left for message in page.messages()):
                     raise StillLocked(
                         f"Somebody has locked selected messages of '{self._plan.path}': they come when the locks end."
                     )

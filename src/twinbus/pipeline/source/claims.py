@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 
 from twinbus.model.wire_names import MessageState
-from twinbus.pipeline.source.access.entity_access import EntityAccess, Head, owner_of
+from twinbus.pipeline.source.access.entity_access import EntityAccess, Head, Wanted, owner_of
 from twinbus.pipeline.source.ranges import Range, count, outside, runs
 
 DEFERRED = (MessageState.DEFERRED,)
@@ -25,8 +25,8 @@ async def _scan(access: EntityAccess, head: Head) -> list[tuple[str | None, int]
     found: list[tuple[str | None, int]] = []
     following: int | None = head.first if head.first < head.end else None
     while following is not None:
-        page = await access.page(following, head.end, PAGE_COUNT, DEFERRED, with_bodies=False)
-        found += [(owner_of(message), message.sequence_number or 0) for message in page.messages]
+        page = await access.page(Wanted(following, head.end, PAGE_COUNT, DEFERRED))
+        found += [(owner_of(message), message.sequence_number or 0) for message in page.messages()]
         following = page.next_number
     return found
 

@@ -19,7 +19,7 @@ from twinbus.client.entity_extras import PackedPage
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import MessagingError
 from twinbus.model.wire_names import MessageState
-from twinbus.pipeline.source.access.entity_access import EntityAccess
+from twinbus.pipeline.source.access.entity_access import EntityAccess, Wanted
 from twinbus.pipeline.source.live_entity import LiveEntity, own, plain
 from twinbus.pipeline.source.options import Mode, SourceOptions
 from twinbus.pipeline.source.planning import MessageSlices, Slice
@@ -118,9 +118,7 @@ class SliceReader:
 
     async def _page(self, access: EntityAccess, piece: Piece) -> PackedPage:
         first, end, _ = piece
-        return await access.packed_page(
-            first, end, self._page_count, self._states, with_bodies=self._has_bodies, condition=self._condition
-        )
+        return await access.page(Wanted(first, end, self._page_count, self._states, self._has_bodies, self._condition))
 
 
 def _span(ranges: Sequence[Range]) -> Piece:

@@ -13,7 +13,7 @@ from twinbus.clock import Millis
 from twinbus.errors import NotAllowed
 from twinbus.model import wire_names
 from twinbus.pipeline.connection_options import OptionError
-from twinbus.pipeline.source.access.entity_access import ALL_STATES, EntityAccess, Head
+from twinbus.pipeline.source.access.entity_access import ALL_STATES, EntityAccess, Head, Wanted
 from twinbus.pipeline.source.live_entity import SourceFailed, SourceUnavailable
 from twinbus.pipeline.source.offsets import Positions
 from twinbus.pipeline.source.option_table import FAIL_ON_DATA_LOSS, FILTER, FRAGMENTS, STARTING_OFFSETS
@@ -121,8 +121,8 @@ async def _next_time(access: EntityAccess, first: int, end: int) -> tuple[int, M
     """The number and the time of the first message there."""
     following: int | None = first
     while following is not None:
-        page = await access.page(following, end, 1, ALL_STATES, with_bodies=False)
-        for message in page.messages:
+        page = await access.page(Wanted(following, end, 1, ALL_STATES))
+        for message in page.messages():
             return message.sequence_number or 0, enqueued_at(message)
         following = page.next_number
     return None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from twinbus.client.entity_extras import PackedPage, RangePage
+from twinbus.client.entity_extras import PackedPage
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.clock import Millis
 from twinbus.model import wire_names
@@ -31,6 +31,17 @@ class Claim(NamedTuple):
     is_certain: bool  # false: a fragment failed meanwhile, and may have more that was not reported
 
 
+class Wanted(NamedTuple):
+    """Messages of one fragment with numbers from `first` to below `end`, as many as fit into a page."""
+
+    first: int
+    end: int
+    count_max: int
+    states: Sequence[MessageState]
+    with_bodies: bool = False
+    condition: str | None = None  # a SQL filter, for a twinbus namespace alone
+
+
 class EntityAccess(Protocol):
     """Every call may be repeated, with one exception: a `claim` whose answer is lost may have been done."""
 
@@ -41,33 +52,8 @@ class EntityAccess(Protocol):
         """Of all fragments that are known to have messages, or to have had some."""
         ...
 
-    async def page(
-        self,
-        first: int,
-        end: int,
-        count_max: int,
-        states: Sequence[MessageState],
-        *,
-        with_bodies: bool,
-        condition: str | None = None,
-    ) -> RangePage:
-        """Messages of one fragment with numbers from `first` to below `end`. May be empty although more follows.
-
-        `condition` is a SQL filter, for a twinbus namespace alone.
-        """
-        ...
-
-    async def packed_page(
-        self,
-        first: int,
-        end: int,
-        count_max: int,
-        states: Sequence[MessageState],
-        *,
-        with_bodies: bool,
-        condition: str | None = None,
-    ) -> PackedPage:
-        """As `page`, for readers that take many messages apart together."""
+    async def page(self, wanted: Wanted) -> PackedPage:
+        """May be empty although more follows."""
         ...
 
     async def times(self, numbers: Sequence[int]) -> list[tuple[int, Millis] | None]:

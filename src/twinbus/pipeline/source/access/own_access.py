@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from twinbus.client.entity_extras import EntityExtras, PackedPage, RangePage
+from twinbus.client.entity_extras import EntityExtras, PackedPage
 from twinbus.client.namespace import Namespace
 from twinbus.clock import Millis
 from twinbus.errors import InternalError, ServerBusy
-from twinbus.model.wire_names import MessageState
-from twinbus.pipeline.source.access.entity_access import Claim, Head
+from twinbus.pipeline.source.access.entity_access import Claim, Head, Wanted
 from twinbus.pipeline.source.ranges import Range, by_fragment, count, half_open, in_pieces, inclusive
 
 CLAIM_COUNT_MAX = 10_000
@@ -43,30 +42,8 @@ class OwnAccess:
             for head in await self._extras.fragment_heads()
         ]
 
-    async def page(
-        self,
-        first: int,
-        end: int,
-        count_max: int,
-        states: Sequence[MessageState],
-        *,
-        with_bodies: bool,
-        condition: str | None = None,
-    ) -> RangePage:
-        return await self._extras.peek_range(
-            first, end - 1, count_max, states=states, with_bodies=with_bodies, condition=condition
-        )
-
-    async def packed_page(
-        self,
-        first: int,
-        end: int,
-        count_max: int,
-        states: Sequence[MessageState],
-        *,
-        with_bodies: bool,
-        condition: str | None = None,
-    ) -> PackedPage:
+    async def page(self, wanted: Wanted) -> PackedPage:
+        first, end, count_max, states, with_bodies, condition = wanted
         return await self._extras.peek_packed(
             first, end - 1, count_max, states=states, with_bodies=with_bodies, condition=condition
         )

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from twinbus.amqp.codec.section_bounds import ordered_sections
 from twinbus.amqp.codec.sections import Header, Sections, encode_sections
-from twinbus.client.entity_extras import PackedPage, RangePage
+from twinbus.client.entity_extras import PackedPage
 from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
@@ -21,9 +21,9 @@ from twinbus.model import wire_names
 from twinbus.model.message_limits import PEEK_COUNT_MAX
 from twinbus.model.paths import SubQueue, parse_address
 from twinbus.model.received_payload import BROKER_ANNOTATIONS, BROKER_DELIVERY_ANNOTATIONS, read_front, without
-from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
+from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.pipeline.copy_ids import rename
-from twinbus.pipeline.source.access.entity_access import Claim, Head
+from twinbus.pipeline.source.access.entity_access import Claim, Head, Wanted
 from twinbus.pipeline.source.ranges import Range, by_fragment, fragment_of, in_pieces, runs
 
 CREDIT_MAX = 1_000
@@ -93,36 +93,15 @@ class PlainAccess:
                 beyond, step = probe, max(1, (probe - last) // 2)
         return last + 1
 
-    async def page(
-        self,
-        first: int,
-        end: int,
-        count_max: int,
-        states: Sequence[MessageState],
-        *,
-        with_bodies: bool,
-        condition: str | None = None,
-    ) -> RangePage:
+    async def page(self, wanted: Wanted) -> PackedPage:
+        first, end, count_max, states, with_bodies, _ = wanted
         found = await self._entity.peek(min(count_max, PEEK_COUNT_MAX), from_number=first)
         inside = [message for message in found if first <= _number(message) < end]
         following = _number(inside[-1]) + 1 if inside else end
         chosen = [message for message in inside if message.state in states]
         if not with_bodies:
             chosen = [_without_body(message) for message in chosen]
-        return RangePage(chosen, following if following < end else None)
-
-    async def packed_page(
-        self,
-        first: int,
-        end: int,
-        count_max: int,
-        states: Sequence[MessageState],
-        *,
-        with_bodies: bool,
-        condition: str | None = None,
-    ) -> PackedPage:
-        page = await self.page(first, end, count_max, states, with_bodies=with_bodies, condition=condition)
-        return PackedPage.of([message.payload for message in page.messages], page.next_number)
+        return PackedPage.of([message.payload for message in chosen], following if following < end else None)
 
     async def times(self, numbers: Sequence[int]) -> list[tuple[int, Millis] | None]:
         raise NotImplementedHere("A namespace of the service has a peek for each number, and no times alone.")
