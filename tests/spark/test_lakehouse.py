@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -36,9 +38,17 @@ def run(
         queue,
         str(folder),
     ]
-    done = subprocess.run(
-        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=RUN_S_MAX, check=False
-    )
+    # Into files: a JVM that outlives its Python would keep pipes open, and nobody would see the end. It is ended with its group.
+    out, errors = folder / "stdout", folder / "stderr"
+    with out.open("w") as stdout, errors.open("w") as stderr:
+        job = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=stdout, stderr=stderr, start_new_session=True)
+        try:
+            code = job.wait(RUN_S_MAX)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+    done = subprocess.CompletedProcess(command, code, out.read_text(), errors.read_text())
     if UNRESOLVED in done.stdout + done.stderr:
         pytest.skip(f"Spark cannot get {packages}")
     return done
