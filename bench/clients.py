@@ -33,6 +33,7 @@ UNDER_WAY_MAX = 20
 BULK_SHARE = 4
 """Times as many messages for the bulk client, or it would be done before it has begun."""
 QUEUE = "clients"
+QUEUE_MB_MAX = 5_120
 JOBS = ("lists", "receive", "singles")
 CLIENTS = ("stock", "bulk")
 RUN_TIMEOUT_S = 300.0
@@ -132,10 +133,21 @@ def _require(outcomes: list[MessagingError | None]) -> None:
 @contextmanager
 def served(*, is_partitioned: bool) -> Iterator[str]:
     """The connection string of a namespace in a process of its own."""
-    queue = f"{QUEUE}:partitioned" if is_partitioned else QUEUE
     with tempfile.TemporaryDirectory() as folder:
-        command = [str(Path(sys.executable).with_name("twinbus")), "serve", "clients", "--data", folder, "--json"]
-        command += ["--amqp-port", "0", "--http-port", "0", "--queue", queue, "--processes", "1"]
+        # As large as can be: benchmarks of the pipeline put twenty million messages into it.
+        entities = Path(folder) / "entities.toml"
+        entities.write_text(
+            f'[[queue]]\nname = "{QUEUE}"\npartitioned = {json.dumps(is_partitioned)}\nmax_size_mb = {QUEUE_MB_MAX}\n'
+        )
+        command = [
+            str(Path(sys.executable).with_name("twinbus")),
+            "serve",
+            "clients",
+            "--data",
+            f"{folder}/data",
+            "--json",
+        ]
+        command += ["--amqp-port", "0", "--http-port", "0", "--entities", str(entities), "--processes", "1"]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             assert server.stdout is not None

@@ -1,6 +1,7 @@
 """`python -m bench.pipeline_source`: what Spark reads from a queue, compared with one stock receiver, on the same namespace.
 
     python -m bench.pipeline_source [--rounds 3] [--count 50000] [--size 1024] [--master local[2]] [--partitioned] [--jobs read]
+    python -m bench.pipeline_source --rounds 1 --count 20000000 --partitioned --jobs 'spark.read'   # grows cost with the count?
 
 In each round the stock client receives and completes messages in a process of its own; then Spark looks at a full queue
 (a batch query and a stream) and takes it away (a stream that consumes), to a sink that throws everything away. Spark has
@@ -10,7 +11,8 @@ as the stock receiver.
 Beside it: the same queue read without bodies, and peeked at by a plain Python loop; and rows of the same schema that are made up
 in the workers (`made_up_rows`), which no source in Python can pass. The processor time is that of all
 processes together, namespace, JVM and workers, which says more than a rate where others use the machine too; the memory is
-the most that one Python worker ever had.
+the most that one Python worker had up to the end of the job. Each job is reported when it is done, so that a long run that is cut off has shown
+something. The queue is filled at some ten thousand messages a second, and holds as many gigabytes as there are millions of 1 KiB.
 
 Behind it: what a micro-batch costs that has next to nothing to do, and how much of that is the source's part.
 """
@@ -43,7 +45,7 @@ WARM_COUNT = 20_000
 """Enough for several tasks, so that every worker has started."""
 SMALL_BATCHES = 20
 SMALL_BATCH_ROWS = 50
-STREAM_TIMEOUT_S = 600
+STREAM_TIMEOUT_S = 3_600
 
 
 def fill(connection_string: str, count: int, size: int) -> None:
@@ -156,6 +158,7 @@ def compare(options: argparse.Namespace) -> None:
                     raise SystemExit(f"{name}: {found} messages of {options.count}")
                 results.setdefault(name, []).append(rate)
                 costs.setdefault(name, []).append((processor_seconds(os.getpid()) or 0.0) - used)
+                show_job(name, found, rate, costs[name][-1])
             empty(connection_string)
         show_rates(results)
         for name, seconds in costs.items():
@@ -168,6 +171,14 @@ def compare(options: argparse.Namespace) -> None:
             show_overhead(mode, queue.stream(mode, SMALL_BATCH_ROWS))
         empty(connection_string)
     spark.stop()
+
+
+def show_job(name: str, count: int, rate: float, cost_s: float) -> None:
+    us = cost_s * 1e6 / count
+    print(
+        f"{name}: {count:,} at {rate:,.0f}/s, {us:.0f} µs each, worker {worker_megabytes(os.getpid()):.0f} MB",
+        flush=True,
+    )
 
 
 def worker_megabytes(pid: int) -> float:
