@@ -28,6 +28,7 @@ COUNT = 40
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_placement, "COPIES_AT_ONCE", 20)
     monkeypatch.setattr(fan_out, "STEP_COPIES", 20)
+    monkeypatch.setattr(fan_out, "STEP_SHAPED", 2 * COUNT + 1)
 
 
 @pytest.fixture
@@ -74,6 +75,26 @@ def test_a_large_batch_takes_several_turns_and_is_one_commit(sim: Simulation, to
     assert answer.value == [*range(1, COUNT + 1)]
     assert port.commit_count == before + 1
     assert [each.main.counts().active for each in taken] == [COUNT] * 3
+
+
+def test_rows_are_shared_among_subscriptions_in_steps_too(
+    sim: Simulation, topic: TopicEntity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscriptions(sim, 8)
+    port = sim.ports[topic.main_fragments[0].broker.index]
+
+    def turns_of_a_batch() -> int:
+        begin(sim, topic, batch())
+        turns = 0
+        while not len(port):
+            sim.turn()
+            turns += 1
+        sim.run()
+        return turns
+
+    in_steps = turns_of_a_batch()
+    monkeypatch.setattr(fan_out, "STEP_SHAPED", 9 * COUNT)
+    assert in_steps == turns_of_a_batch() + 2, "three subscriptions, three more, and the rest"
 
 
 def test_what_is_sent_later_does_not_overtake_a_large_batch(sim: Simulation, topic: TopicEntity) -> None:
