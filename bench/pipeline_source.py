@@ -1,7 +1,7 @@
 """`python -m bench.pipeline_source`: what Spark reads from a queue, compared with one stock receiver, on the same namespace.
 
     python -m bench.pipeline_source [--rounds 3] [--count 50000] [--size 1024] [--master local[2]] [--partitioned] [--jobs read]
-    python -m bench.pipeline_source --rounds 1 --count 20000000 --partitioned --jobs 'spark.read'   # grows cost with the count?
+    python -m bench.pipeline_source --rounds 1 --count 20000000 --partitioned --jobs 'spark.read'   # whether cost grows
 
 In each round the stock client receives and completes messages in a process of its own; then Spark looks at a full queue
 (a batch query and a stream) and takes it away (a stream that consumes), to a sink that throws everything away. Spark has
