@@ -1,6 +1,7 @@
 """What load is put on: a queue of a namespace that is served for it alone, or one of a peer."""
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -64,13 +65,17 @@ class Target:
 
 
 @contextmanager
-def own_targets(*extra: str) -> Iterator[list[Target]]:
-    """The queues `ordinary` and `partitioned` of a namespace served with `extra` options."""
+def own_targets(*extra: str, checkout: Path | None = None) -> Iterator[list[Target]]:
+    """The queues `ordinary` and `partitioned` of a namespace served with `extra` options, by the source of another checkout if
+    one is given."""
+    environment = None if checkout is None else {**os.environ, "PYTHONPATH": str(checkout / "src")}
     with tempfile.TemporaryDirectory() as folder:
         command = [str(Path(sys.executable).with_name("twinbus")), "serve", "bench", "--data", folder, "--json"]
         command += ["--amqp-port", "0", "--http-port", "0", "--queue", "ordinary", "--queue", "partitioned:partitioned"]
-        command += ["--processes", "1", *extra]
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        command += extra
+        server = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+        )
         try:
             assert server.stdout is not None
             said = json.loads(server.stdout.readline())
