@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
+from websockets.protocol import State
 
 from twinbus.http.messaging.cased_headers import CasedHttpProtocol
 from twinbus.http.paced_reading import PacedReading, ReadingTurns
@@ -28,11 +29,19 @@ class _QuietServer(uvicorn.Server):
         yield
 
 
-class _BinaryWebSocket(WebSocketsSansIOProtocol):
+class BinaryWebSocket(WebSocketsSansIOProtocol):
     """AMQP is binary, and a text ends the connection (`http.websocket`): so texts are not decoded, however broken they are.
 
     Where a message ends means nothing, so its fragments are not kept until it does: there may be any number of them.
     """
+
+    def shutdown(self) -> None:
+        # One whose peer has closed it has been told so. Uvicorn tells it once more, which raises, and the server would end without
+        # stopping anything else.
+        if self.handshake_complete and not self.close_sent and self.conn.state is not State.OPEN:
+            self.transport.close()
+        else:
+            super().shutdown()
 
     def handle_bytes(self, event: Frame) -> None:
         self.curr_msg_data_type = "bytes"
@@ -61,7 +70,7 @@ class HttpServer:
             lifespan="off",
             access_log=False,
             log_config=None,
-            ws=_BinaryWebSocket,
+            ws=BinaryWebSocket,
             # AMQP has heartbeats of its own, and the Python SDK reads too seldom to answer these in time.
             ws_ping_interval=None,
             ws_per_message_deflate=False,
