@@ -10,7 +10,7 @@ SITE := build/site-venv
 SITE_READY := $(SITE)/ready
 INSTALL = PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: run demo check test test-core test-namespaces test-spark test-outages test-interop hosts nightly mutants lint bench docs pages site compatibility clean setup
+.PHONY: run demo check test test-core test-namespaces test-commands test-spark test-outages test-interop hosts nightly mutants lint bench docs pages site compatibility clean setup
 .DEFAULT_GOAL := run
 
 run: $(READY)
@@ -25,15 +25,18 @@ check: lint
 
 QUICK := amqp broker contract contract_a definitions docs gateway management meter model mutants store
 
-# Five parts, the longest first, three at a time: each spends most of its time waiting for processes to start and for the disk.
+# Six parts, the longest first, four at a time: each spends most of its time waiting for processes to start and for the disk.
 test: lint
-	@$(MAKE) --no-print-directory -j3 test-core test-namespaces test-outages test-spark test-interop
+	@$(MAKE) --no-print-directory --keep-going -j4 test-core test-namespaces test-outages test-commands test-spark test-interop
 
 test-core: $(SPARK_READY)
-	@$(BIN)/python -m pytest --ignore tests/spark --ignore tests/interop $(OUTAGES:%=--ignore %) $(NAMESPACES:%=--ignore %)
+	@$(BIN)/python -m pytest --ignore tests/spark --ignore tests/interop $(OUTAGES:%=--ignore %) $(NAMESPACES:%=--ignore %) $(COMMANDS:%=--ignore %)
 
 test-namespaces: $(SPARK_READY)
 	$(call print_at_end,that start namespaces,$(NAMESPACES))
+
+test-commands: $(SPARK_READY)
+	$(call print_at_end,of commands and the portal,$(COMMANDS))
 
 test-spark: $(SPARK_READY)
 	$(call print_at_end,on Spark,tests/spark)
@@ -45,7 +48,8 @@ test-interop: $(SPARK_READY)
 	$(call print_at_end,with other clients,tests/interop)
 
 OUTAGES := tests/pairing tests/rehearsal
-NAMESPACES := tests/attack tests/cli tests/portal tests/server
+NAMESPACES := tests/attack tests/server
+COMMANDS := tests/cli tests/portal
 # $(1): what to call these tests; $(2): their folders.
 print_at_end = @$(BIN)/python -m pytest $(2) > $(VENV)/$@.log 2>&1; status=$$?; \
 	echo "tests $(1):"; cat $(VENV)/$@.log; exit $$status
