@@ -241,15 +241,18 @@ class TestMessageSessions:
         assert ids(sim.receiver(queue.dead_letter, 10).take()) == NAMES
         assert self.take(sim, queue) == []
 
+    @pytest.mark.parametrize("dead", [["a"], ["a", "b", "c"]])
     def test_what_comes_back_beside_a_dead_letter_is_first_for_the_next_holder(
-        self, sim: Simulation, queue: QueueEntity
+        self, sim: Simulation, queue: QueueEntity, dead: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        sim.send(queue, make_message("dead", session_id="s"))
-        assert ids(self.take(sim, queue)) == ["dead"]
+        """In the first step, or in a later one."""
+        monkeypatch.setattr(settlement, "ENDED_COUNT_MAX", 2)
+        sim.send(queue, *[make_message(name, session_id="s") for name in dead])
+        assert ids(self.take(sim, queue)) == dead
         sim.advance(LOCK)
         sim.send(queue, *[make_message(name, session_id="s") for name in NAMES])
-        former = sim.receiver(queue.main, 2, session=sim.accept(queue.main, "s").value)
-        assert ids(former.take()) == ["dead", NAMES[0]]
+        former = sim.receiver(queue.main, len(dead) + 1, session=sim.accept(queue.main, "s").value)
+        assert ids(former.take()) == [*dead, NAMES[0]]
         sim.clock.advance(LOCK)
         heir = SimReceiver(10)
 
@@ -261,6 +264,20 @@ class TestMessageSessions:
         queue.main.accept_session(SessionRequest("s"), sim.now, sim.now, attach)
         sim.run()
         assert ids(heir.take()) == NAMES
+        assert ids(sim.receiver(queue.dead_letter, 10).take()) == dead
+
+    def test_a_holder_waits_for_nothing_that_was_settled_after_it_came(
+        self, sim: Simulation, queue: QueueEntity
+    ) -> None:
+        sim.send(queue, make_message("m", session_id="s"))
+        (fragment,) = queue.main.fragments
+        let_in = fragment.keep_out([101])
+        receiver = sim.receiver(queue.main, 1, session=sim.accept(queue.main, "s").value)
+        fragment.keep_out([102])
+        assert receiver.take() == []
+        let_in()
+        sim.run()
+        assert ids(receiver.take()) == ["m"]
 
 
 def test_nothing_can_be_done_with_a_content_that_is_not_here_but_asking_for_its_size(

@@ -20,9 +20,10 @@ invariants hold everywhere:
   is read again before it is changed, counts as in flight (`keep_out`).
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import count
 
 from twinbus.broker.consumer import SessionLock
 from twinbus.broker.entity_settings import EntitySettings
@@ -82,8 +83,10 @@ class Fragment:
         self.lane = self._new_lane(0)
         self.locks = LockTable(self.index, self.broker.random, self.broker.held_contents, self.key_behind)
         self._in_flight: deque[Sequence[int]] = deque()
-        self._kept_out: set[int] = set()
-        self._lanes_to_scan: list[Lane] = []  # when nothing is kept out any more
+        self._kept_out: OrderedDict[int, Sequence[int]] = OrderedDict()  # by turn, the oldest first
+        # When what was kept out before their turn no longer is: if they waited for all, busy queues could keep them for ever.
+        self._lanes_to_scan: deque[tuple[int, Lane]] = deque()
+        self._turns = count()
 
     def _new_lane(self, beyond: int) -> Lane:
         # The fragments of a partitioned entity read ahead side by side: together they are as wide as any.
@@ -206,21 +209,23 @@ class Fragment:
 
     def in_flight(self, after: int = 0) -> set[int]:
         """Rows above this number that are being changed: what a read that was asked for before says of them is out of date."""
-        return {number for numbers in (*self._in_flight, self._kept_out) for number in numbers if number > after}
+        return {
+            number for numbers in (*self._in_flight, *self._kept_out.values()) for number in numbers if number > after
+        }
 
     def keep_out(self, numbers: Sequence[int]) -> Callable[[], None]:
         """Rows that were locked, and will be changed, count as in flight until the function that is returned is called: when their
         change has been asked for."""
-        kept_out = self._kept_out
-        kept_out.update(numbers)
-        return partial(self._let_in, kept_out, numbers)
+        kept_out, turn = self._kept_out, next(self._turns)
+        kept_out[turn] = numbers
+        return partial(self._let_in, kept_out, turn)
 
-    def _let_in(self, kept_out: set[int], numbers: Sequence[int]) -> None:
-        kept_out.difference_update(numbers)
-        if kept_out is self._kept_out and not kept_out:
-            lanes, self._lanes_to_scan = self._lanes_to_scan, []
-            for lane in lanes:
-                self._scan(lane)
+    def _let_in(self, kept_out: OrderedDict[int, Sequence[int]], turn: int) -> None:
+        del kept_out[turn]
+        if kept_out is self._kept_out:
+            lanes, oldest = self._lanes_to_scan, next(iter(kept_out), None)
+            while lanes and (oldest is None or lanes[0][0] < oldest):
+                self._scan(lanes.popleft()[1])
 
     def out_of_lane(self, rows: Iterable[StoredMessage]) -> set[int]:
         """The numbers of those that are locked or being changed: not ready, whatever a read from the store says."""
@@ -352,7 +357,7 @@ class Fragment:
         lane.open()
         if self._kept_out and not lane.is_filling:
             lane.start_fill()
-            self._lanes_to_scan.append(lane)
+            self._lanes_to_scan.append((next(self._turns), lane))
         elif self._in_flight and not lane.is_filling:
             self._scan(lane)
         self.announce(lane, now)

@@ -303,8 +303,21 @@ def _fail_in_steps(fragment: Fragment, pieces: list[tuple[list[StoredMessage], C
         now = yield
         if fragment.locks is not locks:
             return  # the store was lost, and everything is free
-        fail_delivery(fragment, messages, now)
+        _fail_kept_out(fragment, messages, let_in, now)
+
+
+def _fail_kept_out(fragment: Fragment, messages: list[StoredMessage], let_in: Callable[[], None], now: Millis) -> None:
+    """Contents are read while they are still kept out: whoever waits for these waits until their change has been asked for."""
+
+    def found(later: Millis) -> None:
+        fail_delivery(fragment, messages, later)
         let_in()
+
+    unread = needed_contents(fragment, messages, FAILED_DELIVERY)
+    if unread:
+        read_again(fragment, unread, found, _ignore)
+    else:
+        found(now)
 
 
 def _give_back(
