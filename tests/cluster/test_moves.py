@@ -516,6 +516,21 @@ def test_a_hold_that_was_heard_of_too_late_is_not_taken_for_one_of_the_next_line
     assert sim.accept(queue.main, "A").error is None
 
 
+def test_a_hold_is_over_if_the_line_to_where_it_moved_broke_before_its_receiver_heard_of_it(
+    sim: ClusterSimulation,
+) -> None:
+    queue = sim.queue(SESSIONS)
+    begin(sim, queue, (1, 2))
+    sim.send(queue, make_message("a", session_id="A"))
+    sim.nodes[0].fronts.peers.hold_moved(1, 1, 2, 7, None)
+    (place,) = [place for place, link in enumerate(sim.links) if link.nodes == (0, 2)]
+    sim.cut(place)
+    sim.connect()
+    lock = sim.accept(queue.main, "A").value
+    with pytest.raises(SessionLockLost):
+        queue.main.attach(SimReceiver(1, ReceiveMode.PEEK_LOCK, lock), sim.now)
+
+
 @pytest.mark.parametrize("to", [0, 2])
 def test_who_waits_for_any_message_session_gets_the_messages_of_one_whose_store_was_taken_over(
     sim: ClusterSimulation, to: int

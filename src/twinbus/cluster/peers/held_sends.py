@@ -5,7 +5,8 @@ meanwhile has not failed: there will be lines again. Two things end the wait:
 
     nobody could be reached                      a line has opened, or a store has another owner
     they were on a line that broke, so that      another line has brought something since: it lives. A line that was only not known
-    one node may have them already               to be broken would take the second and last try with it
+    one node may have them already               to be broken would take the second and last try with it. Or a lease of this node's
+                                                 own stores was renewed since: it was not this node that was cut off
 
 Only the lack of a line is waited for. Where a node says that its store is lost, or full, that is the answer.
 """

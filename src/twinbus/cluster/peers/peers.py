@@ -9,10 +9,7 @@ from twinbus.broker.consumer import SessionLock
 from twinbus.clock import Clock, Millis
 from twinbus.cluster.lines.columns import unpack
 from twinbus.cluster.lines.line import Line, Topics
-from twinbus.cluster.lines.talk import (
-    QUEUE,
-    Topic,
-)
+from twinbus.cluster.lines.talk import QUEUE, Topic
 from twinbus.cluster.moves.moved_frames import Holder
 from twinbus.cluster.ownership import Ownership
 from twinbus.cluster.peers.held_sends import Heard, HeldSends
@@ -30,7 +27,7 @@ class Peers:
     def __init__(self, node: int, node_count: int, clock: Clock, topics: Topics) -> None:
         self.node = node
         self._peers = {other: Peer(other, clock, self._accepted) for other in range(node_count) if other != node}
-        self._moved_ahead: OrderedDict[Holder, tuple[int, int]] = OrderedDict()
+        self._moved_ahead: OrderedDict[Holder, tuple[int, int] | None] = OrderedDict()  # None: over by now
         self._own_holds: WeakValueDictionary[int, Hold] = WeakValueDictionary()
         self._last_own = count(1)
         self.when_opened: list[Callable[[Millis], None]] = []
@@ -103,8 +100,13 @@ class Peers:
                 self._peers[node].holds[new_number] = hold
 
     def _accepted(self, hold: Hold) -> None:
-        moved = self._moved_ahead.pop(Holder(hold.node, hold.number), None)
-        if moved is not None:
+        holder = Holder(hold.node, hold.number)
+        if holder not in self._moved_ahead:
+            return
+        moved = self._moved_ahead.pop(holder)
+        if moved is None:
+            self._peers[hold.node].forget(hold)
+        else:
             self.hold_moved(hold.node, hold.number, *moved, None)
 
     def _of(self, line: Line) -> Peer:
@@ -137,5 +139,8 @@ class Peers:
         if peer.line is line:
             peer.broken(now)
             # Its holds are over, and on the next line others have their numbers.
-            for gone in [holder for holder in self._moved_ahead if holder.node == peer.node]:
-                del self._moved_ahead[gone]
+            for holder, moved in list(self._moved_ahead.items()):
+                if holder.node == peer.node:
+                    del self._moved_ahead[holder]
+                elif moved is not None and moved[0] == peer.node:
+                    self._moved_ahead[holder] = None
