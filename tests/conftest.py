@@ -45,9 +45,8 @@ def measured(record_property: Callable[[str, object], None]) -> Measured:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     sums: dict[str, Counter[str]] = {}
     for report in [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]:
-        for name, (kind, counts) in getattr(report, "user_properties", ()):
-            if name == MEASURED:
-                sums.setdefault(kind, Counter()).update(counts)
+        for kind, counts in [value for name, value in getattr(report, "user_properties", ()) if name == MEASURED]:
+            sums.setdefault(kind, Counter()).update(counts)
     for kind, counts in sorted(sums.items()):
         figures = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
         terminalreporter.write_line(f"{kind}: {figures}")

@@ -1,3 +1,5 @@
+"""WebSockets when the server stops."""
+
 import asyncio
 import socket
 
