@@ -501,14 +501,31 @@ def test_a_hold_that_moves_before_its_receiver_has_heard_of_it_is_found_where_it
     assert receiver.lost is None
 
 
-def test_a_hold_that_was_heard_of_too_late_is_not_taken_for_one_of_the_next_line(sim: ClusterSimulation) -> None:
+@pytest.mark.parametrize("is_heard_first", [True, False])
+@pytest.mark.parametrize("ends", ["the line", "the process"])
+def test_a_hold_that_has_moved_is_not_taken_for_one_of_the_next_line(
+    sim: ClusterSimulation, ends: str, is_heard_first: bool
+) -> None:
+    """Where it has moved to says so on another line, and so perhaps too late."""
     queue = sim.queue(SESSIONS)
     begin(sim, queue, (1, 2))
     sim.send(queue, make_message("a", session_id="A"))
-    sim.nodes[0].fronts.peers.hold_moved(1, 1, 2, 7, None)
-    (place,) = [place for place, link in enumerate(sim.links) if link.nodes == (0, 1)]
-    sim.cut(place)
+    peers = sim.nodes[0].fronts.peers
+    sim.accept(queue.main, "B")
+    (former,) = peers[1].holds
+    if is_heard_first:
+        peers[1].holds.clear()
+        peers.hold_moved(1, former, 2, 7, None)
+    if ends == "the line":
+        (place,) = [place for place, link in enumerate(sim.links) if link.nodes == (0, 1)]
+        sim.cut(place)
+    else:
+        sim.clock.advance(1)
+        sim.kill_node(1)
     sim.connect()
+    sim.run()
+    if not is_heard_first:
+        peers.hold_moved(1, former, 2, 7, None)
     receiver = sim.receiver(queue.main, 1, session=sim.accept(queue.main, "A").value)
     assert ids(receiver.take()) == ["a"]
     queue.main.detach(receiver, sim.now)
@@ -522,7 +539,10 @@ def test_a_hold_is_over_if_the_line_to_where_it_moved_broke_before_its_receiver_
     queue = sim.queue(SESSIONS)
     begin(sim, queue, (1, 2))
     sim.send(queue, make_message("a", session_id="A"))
-    sim.nodes[0].fronts.peers.hold_moved(1, 1, 2, 7, None)
+    peers = sim.nodes[0].fronts.peers
+    sim.accept(queue.main, "B")
+    (before,) = peers[1].holds
+    peers.hold_moved(1, before + 1, 2, 7, None)
     (place,) = [place for place, link in enumerate(sim.links) if link.nodes == (0, 2)]
     sim.cut(place)
     sim.connect()

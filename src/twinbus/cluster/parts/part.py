@@ -36,7 +36,7 @@ from twinbus.cluster.lines.talk import (
     decode_send,
     decode_settle,
 )
-from twinbus.cluster.moves.moved_frames import Holder
+from twinbus.cluster.moves.moved_frames import Holder, hold_numbers
 from twinbus.cluster.parts.left_overs import LeftOvers
 from twinbus.cluster.parts.visitor import PartReceiver, SendProgress, SettleProgress, Visitor
 from twinbus.errors import (
@@ -59,6 +59,7 @@ class PartServer:
         self._entities = entities
         self._clock = clock
         self._visitors: dict[Line, Visitor] = {}
+        self._hold_numbers = hold_numbers(clock.now())
         self._left_overs: WeakKeyDictionary[MessageQueue, LeftOvers] = WeakKeyDictionary()
         self._draining: list[Callable[[], None]] = []
         topics.asks |= {
@@ -301,7 +302,7 @@ class PartServer:
     def give_hold(self, line: Line, queue: MessageQueue, lock: SessionLock) -> int:
         """A receiver at that node holds a session that has moved here. Returns the number of its hold."""
         visitor = self._visitor(line)
-        number = next(visitor.last_hold)
+        number = next(self._hold_numbers)
         visitor.holds[number] = (queue, lock)
         return number
 

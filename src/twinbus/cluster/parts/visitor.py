@@ -5,7 +5,6 @@ rolled back. Locks on messages live on.
 """
 
 from collections.abc import Sequence
-from itertools import count
 from weakref import WeakSet
 
 from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
@@ -68,7 +67,6 @@ class Visitor:
         self.waits: dict[int, tuple[Waiter, Answer]] = {}
         self.transactions: dict[int, OwnTransaction] = {}
         self.told_queues: WeakSet[MessageQueue] = WeakSet()
-        self.last_hold = count(1)
 
     def held(self, hold: int) -> SessionLock:
         """Raises SessionLockLost."""

@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Set
-from itertools import count
 from weakref import WeakValueDictionary
 
 from twinbus.broker.consumer import SessionLock
@@ -10,7 +9,7 @@ from twinbus.clock import Clock, Millis
 from twinbus.cluster.lines.columns import unpack
 from twinbus.cluster.lines.line import Line, Topics
 from twinbus.cluster.lines.talk import QUEUE, Topic
-from twinbus.cluster.moves.moved_frames import Holder
+from twinbus.cluster.moves.moved_frames import Holder, hold_numbers
 from twinbus.cluster.ownership import Ownership
 from twinbus.cluster.peers.held_sends import Heard, HeldSends
 from twinbus.cluster.peers.hold import Hold
@@ -29,7 +28,7 @@ class Peers:
         self._peers = {other: Peer(other, clock, self._accepted) for other in range(node_count) if other != node}
         self._moved_ahead: OrderedDict[Holder, tuple[int, int] | None] = OrderedDict()  # None: over by now
         self._own_holds: WeakValueDictionary[int, Hold] = WeakValueDictionary()
-        self._last_own = count(1)
+        self._own_numbers = hold_numbers(clock.now())
         self.when_opened: list[Callable[[Millis], None]] = []
         self.held_sends = HeldSends()
         self._keepings: WeakValueDictionary[tuple[Topic, int], Keeping] = WeakValueDictionary()
@@ -56,7 +55,7 @@ class Peers:
 
     def own_hold(self, lock: SessionLock) -> Hold:
         """A receiver of this node holds a session of this node."""
-        number = next(self._last_own)
+        number = next(self._own_numbers)
         facts = (lock.session_id, lock.fragment_index, lock.locked_at, lock.locked_until, lock.token)
         hold = self._own_holds[number] = Hold(self.node, number, *facts, own=lock)
         return hold
@@ -86,7 +85,7 @@ class Peers:
         holds = self._own_holds if former == self.node else self._peers[former].holds
         hold = holds.pop(number, None)
         if own is not None:
-            new_number = next(self._last_own)
+            new_number = next(self._own_numbers)
         if hold is None and own is None:
             # On another line than the answer that gives it, which may come later.
             self._moved_ahead[Holder(former, number)] = node, new_number
@@ -138,7 +137,7 @@ class Peers:
         peer = self._of(line)
         if peer.line is line:
             peer.broken(now)
-            # Its holds are over, and on the next line others have their numbers.
+            # Its holds are over: no answer gives one of them any more, and whoever hears of one that has moved there has lost it.
             for holder, moved in list(self._moved_ahead.items()):
                 if holder.node == peer.node:
                     del self._moved_ahead[holder]
