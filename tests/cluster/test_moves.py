@@ -533,6 +533,21 @@ def test_a_hold_that_has_moved_is_not_taken_for_one_of_the_next_line(
     assert sim.accept(queue.main, "A").error is None
 
 
+def test_a_hold_that_moves_twice_before_its_receiver_has_heard_of_it_is_found_where_it_is(
+    sim: ClusterSimulation,
+) -> None:
+    queue = sim.queue(SESSIONS)
+    begin(sim, queue, (1, 2))
+    peers = sim.nodes[0].fronts.peers
+    sim.accept(queue.main, "B")
+    (before,) = peers[1].holds
+    peers.hold_moved(1, before + 1, 2, 7, None)
+    peers.hold_moved(2, 7, 1, 9, None)
+    hold = sim.accept(queue.main, "A").value
+    assert (hold.node, hold.number) == (1, 9)  # type: ignore[attr-defined]
+    assert not peers[2].holds
+
+
 def test_a_hold_is_over_if_the_line_to_where_it_moved_broke_before_its_receiver_heard_of_it(
     sim: ClusterSimulation,
 ) -> None:

@@ -97,6 +97,7 @@ class Peers:
                 self._own_holds[new_number] = hold
             else:
                 self._peers[node].holds[new_number] = hold
+                self._accepted(hold)  # it may have moved on
 
     def _accepted(self, hold: Hold) -> None:
         holder = Holder(hold.node, hold.number)
