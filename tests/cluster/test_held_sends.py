@@ -188,6 +188,103 @@ def test_where_a_database_fails_the_second_try_is_for_a_store_of_another_one(
             sim.return_store(store)
 
 
+@pytest.fixture
+def movable(monkeypatch: pytest.MonkeyPatch) -> ClusterSimulation:
+    """Three nodes with two stores each, whose owners may change; every other store is in the second database."""
+    monkeypatch.setattr(Simulation, "node_count", 3)
+    monkeypatch.setattr(ClusterSimulation, "has_moves", True)
+    made = Simulation(6)
+    assert isinstance(made, ClusterSimulation)
+    for node in made.nodes:
+        for broker in node.brokers:
+            broker.database = broker.index % 2
+    made.queue(PARTITIONED)
+    return made
+
+
+def in_database(number: int) -> range:
+    return range(number, 6, 2)
+
+
+def take_over(sim: ClusterSimulation, store: int, to: int) -> None:
+    sim.change_owner(store, to)
+    broker = sim.brokers[store]
+    broker.is_foreign = False
+    broker.store_returned()
+    sim.ports[store].run()
+
+
+@pytest.mark.rule("A4.6")
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_where_a_database_fails_before_the_other_one_is_back_the_second_try_waits_for_that(
+    movable: ClusterSimulation, is_batch: bool
+) -> None:
+    sim = movable
+    for store in in_database(1):
+        sim.lose_store(store)
+    for store in in_database(0):
+        sim.ports[store].next_fault = Fault.LOSE_REPLY
+    sent = Sent(sim, is_batch=is_batch)
+    sim.run()
+    sim.advance(300, 100)
+    assert not sent.is_accepted
+    assert sent.error is None
+    take_over(sim, 1, to=1)
+    sim.run()
+    assert sent.is_accepted
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_where_the_other_database_stays_away_the_second_try_is_for_the_one_that_failed(
+    movable: ClusterSimulation, is_batch: bool
+) -> None:
+    sim = movable
+    for store in in_database(1):
+        sim.lose_store(store)
+    for store in in_database(0):
+        sim.ports[store].next_fault = Fault.LOSE_REPLY
+    sent = Sent(sim, is_batch=is_batch)
+    sim.run()
+    for store in in_database(0):
+        sim.ports[store].next_fault = None
+        sim.return_store(store)
+    sim.advance(HELD_MAX - 200, 100)
+    assert not sent.is_accepted
+    sim.advance(400, 100)
+    assert sent.is_accepted
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_where_neither_database_returns_the_error_comes_after_a_while(
+    movable: ClusterSimulation, is_batch: bool
+) -> None:
+    sim = movable
+    for store in in_database(1):
+        sim.lose_store(store)
+    for store in in_database(0):
+        sim.ports[store].next_fault = Fault.FAIL_BEFORE
+    sent = Sent(sim, is_batch=is_batch)
+    sim.run()
+    for store in in_database(0):
+        sim.lose_store(store)
+    sim.advance(HELD_MAX - 200, 100)
+    assert sent.error is None
+    sim.advance(400, 100)
+    assert isinstance(sent.error, OutcomeUnknown)
+
+
+def test_the_second_try_is_for_a_store_that_came_to_this_node_while_the_first_one_was_under_way(
+    movable: ClusterSimulation,
+) -> None:
+    sim = movable
+    for store in set(range(6)) - {2}:
+        sim.lose_store(store)
+    both = [Sent(sim, is_batch=False) for _ in range(2)]
+    take_over(sim, 1, to=0)
+    sim.lose_store(2)
+    assert [sent.is_accepted for sent in both] == [True, True]
+
+
 class Heavy:
     size_bytes = HELD_BYTES_MAX - CALL_BYTES
     held_since = 0

@@ -10,8 +10,9 @@ cheaper, and messages sent one after the other still go round one by one.
 
 A fragment that is passed by has written nothing, so the run may go on to any other. Where a store fails while it writes the
 run, nobody knows whether it did: one other fragment is tried, so that a message is there twice at most; where stores are in
-several databases, one of another database, since a database takes all of its stores with it. If the reply of that one is lost too,
-the sender gets the error. Where duplicates are detected every message is pinned, and none goes elsewhere.
+several databases, one of another database, since a database takes all of its stores with it; where several nodes share the stores, the
+run waits for one (`twinbus.cluster.peers.held_sends`). If the reply of that one is lost too, the sender gets the error. Where
+duplicates are detected every message is pinned, and none goes elsewhere.
 
 A run is in one fragment at a time: the next candidate is tried only when the answer of the last one is an error, and
 then that fragment has dropped what it knew of the run. To try two at once would answer a sender twice.
@@ -74,7 +75,6 @@ class Placement:
         self.stage = stage
         self.detours: Counter[Detour] = Counter()  # messages
         self._check_room = check_room
-        self._own = [0]  # fragments at this node, as of the last turn
         self._turn = -1
         self._turn_left = 0
         self._turn_under_way = 0  # messages of this turn that are not answered yet
@@ -130,7 +130,7 @@ class Placement:
         failed: int | None = None,
     ) -> None:
         """`is_one_try`: if a store may have them, no other fragment is tried: whoever asks tries another node; `failed`: the database of
-        a store that may have them already, so stores of others come first."""
+        a store that may have them already, so those without a key go to none of its stores."""
         self.settings.last_used_at = now
         places = self.places(messages, now, reply)
         for fragment_index, indexes in places.items():
@@ -238,17 +238,18 @@ class Placement:
         )
 
     def _in_turns(self, failed: int | None = None) -> list[int]:
-        """The fragments at this node, the one whose turn it is first; those in a database that failed come last."""
-        start = self._turn % len(self._own)
-        order = self._own[start:] + self._own[:start]
-        return order if failed is None else self.others_first(order, failed)
+        """The fragments at this node, the one whose turn it is first; none of a database that failed. A turn may take long, and stores
+        come and go meanwhile."""
+        own = [fragment.index for fragment in self.fragments if not fragment.broker.is_foreign] or [0]
+        start = self._turn % len(own)
+        order = own[start:] + own[:start]
+        return order if failed is None else [index for index in order if self.database_of(index) != failed]
 
-    def others_first(self, order: Sequence[int], failed: int) -> list[int]:
-        return sorted(order, key=lambda index: self.fragments[index].broker.database == failed)
+    def database_of(self, index: int) -> int | None:
+        return self.fragments[index].broker.database
 
     def _next_turn(self) -> None:
         self._turn += 1
-        self._own = [fragment.index for fragment in self.fragments if not fragment.broker.is_foreign] or [0]
         self._turn_left = TURN_MAX
         self._turn_under_way = 0
 
@@ -408,8 +409,8 @@ class _Run:
                     self._commit(decision)
                     return
             self._pass_by(refusal)
-        assert self._refusal is not None
-        self._refused(self._refusal, now)
+        none_elsewhere = "No messaging store of another database is served here. Try again later."
+        self._refused(self._refusal or FragmentUnavailable(none_elsewhere), now)
 
     def _take_in_steps(self, fragment: Fragment, now: Millis) -> LongSteps:
         refusal: MessagingError | None = fragment.refusal
@@ -450,8 +451,9 @@ class _Run:
             self._refused(error, now)
             return
         if isinstance(error, OutcomeUnknown) and error.database is not None:
-            left = self._candidates[self._tried_count :]
-            self._candidates, self._tried_count = self._placement.others_first(left, error.database), 0
+            left, database_of = self._candidates[self._tried_count :], self._placement.database_of
+            self._candidates = sorted(left, key=lambda index: database_of(index) == error.database)
+            self._tried_count = 0
         self._pass_by(error)
         self.attempt(now)
 

@@ -1,9 +1,10 @@
 """Messages on their way from a front to the nodes that have the fragments: each run to the first node that takes it.
 
 passed by: unreachable, all its stores lost, behind, full --> the next node, through all of them
-its answer was lost, or that of its store                 --> one other try, at another node if one takes them; if that is lost
-                                                              too, the sender gets the error
-none takes them, and some could not be reached            --> they wait for a line (`HeldSends`)
+its answer was lost, or that of its store                 --> one other try, at another node if one takes them, in another database
+                                                              if there are several; if that is lost too, the sender gets the error
+none takes them, and some could not be reached,           --> they wait (`HeldSends`)
+or have nothing but stores of the database that failed
 """
 
 from collections.abc import Sequence
@@ -76,29 +77,22 @@ class Search:
         self._renewed: dict[Fragment, float] = {}  # with `_heard`: the leases of this node's own
         self._lost_at: int | None = None  # the node whose line broke
         self.failed: int | None = None
-        """The database of a store that may have them already."""
+        """The database of a store that may have them already: its other stores may be about to fail too."""
         self.held_since: Millis | None = None
 
     def passed_by(self, error: MessagingError) -> None:
         """By the node that was tried last."""
         node = self._left.pop(0)
         if isinstance(error, OutcomeUnknown):
-            self._left.append(node)  # it has other stores
             self.failed = error.database
-            self._put_others_first()
+            self.begin_again()
+            if node in self._left:  # it has other stores
+                self._left.remove(node)
+                self._left.append(node)
             if node != self._way.peers.node and not self._way.peers[node].is_open:
                 self._heard = self._way.peers.heard()
                 self._renewed = {each: each.broker.lease.until for each in self._own_fragments()}
                 self._lost_at = node
-
-    def _put_others_first(self) -> None:
-        """Nodes with nothing but stores of the database that failed come last."""
-        if self.failed is not None:
-            ownership, fragments = self._way.ownership, self._way.local.placement.fragments
-            able = {
-                node for node, each in zip(ownership.of, fragments, strict=True) if each.broker.database != self.failed
-            }
-            self._left.sort(key=lambda node: node not in able)
 
     def next_node(self) -> int | None:
         """The one to try now, if there is any. The one whose line broke may be about to fail again: others come first."""
@@ -129,15 +123,27 @@ class Search:
         return any(self._lives(node) if node == peers.node else peers[node].is_open for node in others)
 
     def begin_again(self) -> None:
+        """With all nodes that have stores by now, in a database that has not failed."""
         self._left = self._way.in_turns() or list(self._way.ownership.nodes)
-        self._put_others_first()
+        if self.failed is not None:
+            of, fragments = self._way.ownership.of, self._way.local.placement.fragments
+            able = {node for node, each in zip(of, fragments, strict=True) if each.broker.database != self.failed}
+            self._left = [node for node in self._left if node in able]
+
+    def last_node(self) -> int | None:
+        """Nobody has come who takes them: the one to try in the database that failed, which may be back."""
+        if self.failed is None:
+            return None
+        self.failed = None
+        self.begin_again()
+        return self.next_node()
 
     @property
     def may_wait(self) -> bool:
-        """Whether some node could not be asked."""
+        """Whether some node could not be asked, or was not."""
         peers = self._way.peers
         nodes = [node for node in self._way.ownership.nodes if node != peers.node]
-        return bool(self._left) or any(not peers[node].is_open for node in nodes)
+        return bool(self._left) or self.failed is not None or any(not peers[node].is_open for node in nodes)
 
 
 class Run:
@@ -243,6 +249,11 @@ class Run:
         return node is not None
 
     def give_up(self, now: Millis) -> None:
+        assert self._search is not None
+        node = self._search.last_node()
+        if node is not None:
+            self._attempt_at(node, now)
+            return
         self._way.answered(self._turn, len(self._places))
         for place in self._places:
             self._reply.refused(place, self._before[place], now)
@@ -261,9 +272,12 @@ class TogetherRun:
     def attempt(self, now: Millis) -> None:
         node = self._search.next_node()
         if node is not None:
-            self._way.send_together_at(node, self._messages, now, self._answered, self._search.failed)
+            self._attempt_at(node, now)
         elif not hold(self._way, self, self._search, now):
             self.give_up(now)
+
+    def _attempt_at(self, node: int, now: Millis) -> None:
+        self._way.send_together_at(node, self._messages, now, self._answered, self._search.failed)
 
     def _answered(self, result: list[int] | MessagingError) -> None:
         if not isinstance(result, PASSED_BY) or is_lost_twice(self._before, result):
@@ -288,10 +302,14 @@ class TogetherRun:
             self._search.begin_again()
         node = self._search.next_node()
         if node is not None:
-            self._way.send_together_at(node, self._messages, now, self._answered, self._search.failed)
+            self._attempt_at(node, now)
         return node is not None
 
     def give_up(self, now: Millis) -> None:
+        node = self._search.last_node()
+        if node is not None:
+            self._attempt_at(node, now)
+            return
         assert self._before is not None
         self._reply(self._before)
 

@@ -1,14 +1,17 @@
 """Messages without a key that no node can take at the moment: they wait for one, for HELD_MAX at most.
 
 A node that stood still or was cut off for a moment finds its lines broken, all of them at about the same time. What it was asked
-meanwhile has not failed: there will be lines again. Two things end the wait:
+meanwhile has not failed: there will be lines again. And where a database fails just after another one, its stores are lost while those of
+the other one are not taken yet. What ends the wait:
 
     nobody could be reached                      a line has opened, or a store has another owner
     they were on a line that broke, so that      another line has brought something since: it lives. A line that was only not known
     one node may have them already               to be broken would take the second and last try with it. Or a lease of this node's
                                                  own stores was renewed since: it was not this node that was cut off
+    a database failed that may have them         a store of another database has an owner. After HELD_MAX any store takes them: the
+                                                 other databases stay away, and this one may be back
 
-Only the lack of a line is waited for. Where a node says that its store is lost, or full, that is the answer.
+Where a node says that its store is lost, or full, that is the answer.
 """
 
 from collections.abc import Mapping
@@ -40,7 +43,9 @@ class HeldSend(Protocol):
         """Whether it is on its way. `is_changed`: there is a line or an owner that was not there."""
         ...
 
-    def give_up(self, now: Millis) -> None: ...
+    def give_up(self, now: Millis) -> None:
+        """Nothing that it waits for has come."""
+        ...
 
 
 class HeldSends:
