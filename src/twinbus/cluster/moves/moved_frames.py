@@ -5,7 +5,6 @@ Times travel as what is left of them, since clocks of machines differ: a lock en
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any, NamedTuple, cast
 
 from twinbus.broker.consumer import SessionLock, TakenMessage
@@ -14,22 +13,10 @@ from twinbus.broker.moved_locks import MovedLocks, MovedSession
 from twinbus.clock import NEVER, Millis
 from twinbus.cluster.lines import values
 from twinbus.cluster.lines.columns import ColumnReader, ColumnWriter, read_taken, write_taken
+from twinbus.cluster.lines.holders import Holder
 from twinbus.store.changes import FragmentKey, StoredMessage
 
 MESSAGES_TOGETHER = 10_000
-
-
-class Holder(NamedTuple):
-    """Who holds a message session: a node, and the number it knows the hold by at the owner."""
-
-    node: int
-    number: int
-
-
-def hold_numbers(now: Millis) -> Iterator[int]:
-    """For the holds that a node gives, at any line. Not even a former process of it has given one of them: news that a hold has moved
-    comes on another line than the hold itself, and so may come after that line, or that process, has ended."""
-    return count(now << 20)
 
 
 class MovedFrame(NamedTuple):

@@ -21,9 +21,10 @@ from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.moved_locks import MovedLocks
 from twinbus.clock import Clock, Millis
 from twinbus.cluster.lines.columns import unpack
+from twinbus.cluster.lines.holders import Holder
 from twinbus.cluster.lines.line import Answer, Line, Topics
 from twinbus.cluster.lines.talk import HOLD, HOLD_MOVED, Topic
-from twinbus.cluster.moves.moved_frames import Holder, MovedFrame, decode_moved, encode_moved
+from twinbus.cluster.moves.moved_frames import MovedFrame, decode_moved, encode_moved
 from twinbus.cluster.moves.moves import Moves
 from twinbus.cluster.parts.part import PartServer
 from twinbus.cluster.peers.peers import Peers

@@ -26,6 +26,7 @@ from twinbus.clock import Clock, Millis
 from twinbus.cluster.lines import values
 from twinbus.cluster.lines.columns import ColumnReader, read_messages, unpack
 from twinbus.cluster.lines.error_values import encode_error
+from twinbus.cluster.lines.holders import Holder, hold_numbers
 from twinbus.cluster.lines.line import Answer, Line, Topics
 from twinbus.cluster.lines.talk import (
     COUNTED,
@@ -36,7 +37,6 @@ from twinbus.cluster.lines.talk import (
     decode_send,
     decode_settle,
 )
-from twinbus.cluster.moves.moved_frames import Holder, hold_numbers
 from twinbus.cluster.parts.left_overs import LeftOvers
 from twinbus.cluster.parts.visitor import PartReceiver, SendProgress, SettleProgress, Visitor
 from twinbus.errors import (

@@ -7,9 +7,9 @@ from weakref import WeakValueDictionary
 from twinbus.broker.consumer import SessionLock
 from twinbus.clock import Clock, Millis
 from twinbus.cluster.lines.columns import unpack
+from twinbus.cluster.lines.holders import Holder, hold_numbers
 from twinbus.cluster.lines.line import Line, Topics
 from twinbus.cluster.lines.talk import QUEUE, Topic
-from twinbus.cluster.moves.moved_frames import Holder, hold_numbers
 from twinbus.cluster.ownership import Ownership
 from twinbus.cluster.peers.held_sends import Heard, HeldSends
 from twinbus.cluster.peers.hold import Hold
