@@ -18,12 +18,16 @@ from pathlib import Path
 
 import psutil
 
+from tests.left_over import hold, hold_new
+
 OTHER_SERVER = "TWINBUS_TEST_POSTGRES"
 USER = "bus"
 DATABASE = "bus"
 NOBODY = 65534
 PREFIX = "twinbus-pg-"
-"""Of the folders of servers; the number of the process that made it follows."""
+"""Of the folders of servers."""
+MAKER = "maker"
+"""A file in that folder which the process that made it holds."""
 USER_ID = NOBODY if os.geteuid() == 0 else None
 SETTINGS = {
     "listen_addresses": "",
@@ -70,12 +74,13 @@ def _mount(folder: Path, size_mb: int) -> bool:
 @cache
 def remove_left_overs() -> None:
     """Servers of runs that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
-        maker = folder.name.removeprefix(PREFIX).partition("-")[0]
-        if maker.isdigit() and not psutil.pid_exists(int(maker)):
-            _end_server_in(folder)
-            subprocess.run(["umount", "-l", str(folder)], check=False, capture_output=True)
-            shutil.rmtree(folder, ignore_errors=True)
+    for maker in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{MAKER}"):
+        held = hold(maker)
+        if held is not None:
+            _end_server_in(maker.parent)
+            subprocess.run(["umount", "-l", str(maker.parent)], check=False, capture_output=True)
+            shutil.rmtree(maker.parent, ignore_errors=True)
+            held.close()
 
 
 def _end_server_in(folder: Path) -> None:
@@ -94,8 +99,9 @@ class PostgresServer:
     ) -> None:
         """`disk_mb`: on a disk of its own of this size, where that can be made: by root, and not in every container."""
         remove_left_overs()
-        self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         self.has_disk = disk_mb is not None and _mount(self.folder, disk_mb)
+        self._held = hold_new(self.folder / MAKER)
         self._settings = {**SETTINGS, "fsync": "on" if syncs else "off", **(settings or {})}
         if USER_ID is not None:
             os.chown(self.folder, USER_ID, USER_ID)
@@ -228,6 +234,7 @@ class PostgresServer:
         if self.has_disk:
             subprocess.run(["umount", "-l", str(self.folder)], check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
+        self._held.close()
 
     def _run(self, program: str, *arguments: str) -> None:
         command: Sequence[str] = [str(programs() / program), *arguments]

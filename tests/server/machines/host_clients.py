@@ -9,7 +9,8 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -79,6 +80,13 @@ def _status_of(url: str) -> int:
         return refused.code
 
 
+class Opened(NamedTuple):
+    """A receiver, by a number that no other one has, and when it began to be opened."""
+
+    receiver: int
+    at: float
+
+
 class Clients:
     """What clients do from `started` until the end of that, and then until everything is found. `name`: of their messages."""
 
@@ -88,6 +96,7 @@ class Clients:
         self.history = History(invoked=cluster.invoked)
         self._stop = asyncio.Event()
         self._is_over = asyncio.Event()
+        self._receivers = count()
         self.sent_at: list[float] = []
         self.cut_off: Counter[str] = Counter()
         """Sends without a key whose connection ended, by the error."""
@@ -203,7 +212,7 @@ class Clients:
         while not self._is_over.is_set():
             node = node % 3 + 1
             try:
-                opened = time.monotonic()
+                opened = self._open()
                 async with self._client(node) as client, client.get_queue_receiver(queue) as receiver:
                     while not self._is_over.is_set():
                         async with asyncio.timeout(TRY_S):
@@ -217,7 +226,7 @@ class Clients:
         while not self._is_over.is_set():
             node = node % 3 + 1
             try:
-                opened = time.monotonic()
+                opened = self._open()
                 async with (
                     self._client(node) as client,
                     client.get_queue_receiver(ORDERED, session_id=session, prefetch_count=5) as receiver,
@@ -234,9 +243,12 @@ class Clients:
             except ERRORS:
                 await asyncio.sleep(0.05)
 
-    async def _complete(self, receiver: Any, message: Any, opened: float) -> Completion:
+    def _open(self) -> Opened:
+        return Opened(next(self._receivers), time.monotonic())
+
+    async def _complete(self, receiver: Any, message: Any, opened: Opened) -> Completion:
         body, number, asked = str(message), message.sequence_number, time.monotonic()
-        receipt = Receipt(asked, body, number, id(receiver), max(opened, _handed_over(message)))
+        receipt = Receipt(asked, body, number, opened.receiver, max(opened.at, _handed_over(message)))
         self.history.received.append(receipt)
         await receiver.complete_message(message)
         self.history.completed[body, number] = receipt

@@ -13,15 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
-import psutil
-
+from tests.left_over import hold
 from tests.server.machines.databases import ReplicatedDatabase
 from tests.server.machines.machines import READY_MAX_S, STORES
 from tests.server.served_on_postgres import Served
 
-NETWORK = "10.77.{}.{}"
+NETWORK = "10.78.{}.{}"
+NETWORKS = range(250)
+"""Their numbers. That of its network is in the names of hosts and switch."""
 SWITCH_HOST = 250
 NODES_PORT = 5680
 """Of the proxy before each node."""
@@ -52,19 +53,39 @@ def why_not() -> str:
     return ""
 
 
+def _maker(network: int) -> Path:
+    """A file that the process which made this network holds. Beside the names of network namespaces: who sees those sees these."""
+    return Path(f"/run/bus{network}.maker")
+
+
 @cache
 def remove_left_overs() -> None:
-    """Hosts of runs that were killed, with what runs at them. They are named after the process that made them. Somebody else may be
-    removing them as well."""
-    for name, maker in re.findall(r"^(tw(\d+)h\d+)\b", _said("netns", "list"), re.MULTILINE):
-        if not psutil.pid_exists(int(maker)):
-            for pid in map(int, _said("netns", "pids", name).split()):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            _said("netns", "del", name)
-    for name, maker in re.findall(r"^\d+: (tw(\d+)b):", _said("-o", "link", "show"), re.MULTILINE):
-        if not psutil.pid_exists(int(maker)):
-            _said("link", "del", name)
+    """Hosts of runs that were killed, with what runs at them."""
+    there = _said("netns", "list") + _said("-o", "link", "show")
+    for network in {int(number) for number in re.findall(r"\bbus(\d+)[hb]", there)}:
+        held = hold(_maker(network))
+        if held is not None:
+            _remove_left_over(network)
+            held.close()
+
+
+def _remove_left_over(network: int) -> None:
+    for name in re.findall(rf"^(bus{network}h\d+)\b", _said("netns", "list"), re.MULTILINE):
+        for pid in map(int, _said("netns", "pids", name).split()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        _said("netns", "del", name)
+    _said("link", "del", f"bus{network}b")
+
+
+def _free_network() -> tuple[int, BinaryIO]:
+    """Its number, and what holds it."""
+    for network in NETWORKS:
+        held = hold(_maker(network))
+        if held is not None:
+            _remove_left_over(network)
+            return network, held
+    raise RuntimeError("all networks for tests are in use")
 
 
 def _said(*words: str) -> str:
@@ -75,16 +96,15 @@ class Hosts:
     """`count` hosts, by number from 1 on. The tests, their clients and PostgreSQL are at the switch."""
 
     def __init__(self, count: int) -> None:
-        self._id = os.getpid()
-        self._subnet = os.getpid() % 250
-        self._bridge = f"tw{self._id}b"
+        self._network, self._held = _free_network()
+        self._bridge = f"bus{self._network}b"
         self.numbers = range(1, count + 1)
 
     def address(self, number: int) -> str:
-        return NETWORK.format(self._subnet, number)
+        return NETWORK.format(self._network, number)
 
     def _name(self, number: int) -> str:
-        return f"tw{self._id}h{number}"
+        return f"bus{self._network}h{number}"
 
     def create(self) -> None:
         remove_left_overs()
@@ -105,6 +125,7 @@ class Hosts:
         for number in self.numbers:
             subprocess.run(["ip", "netns", "del", self._name(number)], check=False, capture_output=True)
         subprocess.run(["ip", "link", "del", self._bridge], check=False, capture_output=True)
+        self._held.close()
 
     def within(self, number: int) -> list[str]:
         """What to put before a command to run it at that host."""
