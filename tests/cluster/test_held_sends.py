@@ -214,18 +214,23 @@ def take_over(sim: ClusterSimulation, store: int, to: int) -> None:
     sim.ports[store].run()
 
 
-@pytest.mark.rule("A4.6")
-@pytest.mark.parametrize("is_batch", [False, True])
-def test_where_a_database_fails_before_the_other_one_is_back_the_second_try_waits_for_that(
-    movable: ClusterSimulation, is_batch: bool
-) -> None:
-    sim = movable
+def sent_while_databases_fail(sim: ClusterSimulation, *, is_batch: bool) -> Sent:
+    """The second one is lost, and then the first one: the store that takes it writes it and is lost, and each of the others would be."""
     for store in in_database(1):
         sim.lose_store(store)
     for store in in_database(0):
         sim.ports[store].next_fault = Fault.LOSE_REPLY
     sent = Sent(sim, is_batch=is_batch)
     sim.run()
+    return sent
+
+
+@pytest.mark.rule("A4.6")
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_where_a_database_fails_before_the_other_one_is_back_the_second_try_waits_for_that(
+    movable: ClusterSimulation, is_batch: bool
+) -> None:
+    sim, sent = movable, sent_while_databases_fail(movable, is_batch=is_batch)
     sim.advance(300, 100)
     assert not sent.is_accepted
     assert sent.error is None
@@ -238,13 +243,7 @@ def test_where_a_database_fails_before_the_other_one_is_back_the_second_try_wait
 def test_where_the_other_database_stays_away_the_second_try_is_for_the_one_that_failed(
     movable: ClusterSimulation, is_batch: bool
 ) -> None:
-    sim = movable
-    for store in in_database(1):
-        sim.lose_store(store)
-    for store in in_database(0):
-        sim.ports[store].next_fault = Fault.LOSE_REPLY
-    sent = Sent(sim, is_batch=is_batch)
-    sim.run()
+    sim, sent = movable, sent_while_databases_fail(movable, is_batch=is_batch)
     for store in in_database(0):
         sim.ports[store].next_fault = None
         sim.return_store(store)
@@ -258,13 +257,7 @@ def test_where_the_other_database_stays_away_the_second_try_is_for_the_one_that_
 def test_where_neither_database_returns_the_error_comes_after_a_while(
     movable: ClusterSimulation, is_batch: bool
 ) -> None:
-    sim = movable
-    for store in in_database(1):
-        sim.lose_store(store)
-    for store in in_database(0):
-        sim.ports[store].next_fault = Fault.FAIL_BEFORE
-    sent = Sent(sim, is_batch=is_batch)
-    sim.run()
+    sim, sent = movable, sent_while_databases_fail(movable, is_batch=is_batch)
     for store in in_database(0):
         sim.lose_store(store)
     sim.advance(HELD_MAX - 200, 100)
