@@ -1,5 +1,6 @@
 """Streams that take messages away, against a real namespace and its two ways of access."""
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
@@ -13,7 +14,7 @@ from twinbus.client.entity_extras import EntityExtras
 from twinbus.client.namespace import Namespace
 from twinbus.client.remote_errors import ConnectionLost
 from twinbus.errors import MessagingError, ServerBusy
-from twinbus.pipeline.source.access import plain_access
+from twinbus.pipeline.source.access import own_access, plain_access
 from twinbus.pipeline.source.access.connections import ConnectionCache, Detect
 from twinbus.pipeline.source.access.entity_access import Claim, EntityAccess
 from twinbus.pipeline.source.access.own_access import OwnAccess
@@ -63,6 +64,48 @@ def test_what_is_claimed_reaches_no_receiver_and_stays_until_the_batch_is_commit
         assert bodies(rows(reader, reader.partitions(first, second))) == names(3)
     assert reader.latestOffset(second, limit) == second
     assert bus.counts(path) == (0, 0)
+
+
+def test_a_claim_that_takes_several_requests_is_one_range(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges with gaps between them are read message by message, which costs more than all the rest."""
+    monkeypatch.setattr(own_access, "CLAIM_COUNT_MAX", 10)
+    path = bus.queue()
+    bus.send(path, names(25))
+    query = consume(bus, path)
+    query.run()
+    assert query.sizes == [0, 25]
+    assert json.loads(query.log[1])["claim"] == {"0": [[1, 26]]}
+
+
+@pytest.mark.parametrize("mode", ["browse", "consume"])
+def test_a_batch_that_is_run_again_has_the_tasks_that_it_had_whatever_the_options_say_by_now(
+    bus: Bus, mode: str
+) -> None:
+    """A sink makes ids of where a row stands: with other tasks they would be others."""
+    path = bus.queue()
+    bus.send(path, names(9))
+    reader = bus.stream(path, mode=mode, minPartitions="3")
+    start = reader.initialOffset()
+    if mode == "consume":
+        start = reader.latestOffset(start, reader.getDefaultReadLimit())
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    tasks = [task.slices for task in reader.partitions(start, end)]
+    assert len(tasks) == 3
+    again = bus.stream(path, mode=mode, minPartitions="5", maxPartitions="6")
+    assert [task.slices for task in again.partitions(start, end)] == tasks
+
+
+@pytest.mark.parametrize("mode", ["browse", "consume"])
+def test_a_batch_whose_offset_does_not_say_its_tasks_has_those_of_the_options(bus: Bus, mode: str) -> None:
+    path = bus.queue()
+    bus.send(path, names(9))
+    reader = bus.stream(path, mode=mode, minPartitions="3")
+    start = reader.initialOffset()
+    if mode == "consume":
+        start = reader.latestOffset(start, reader.getDefaultReadLimit())
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert end.pop("tasks") == 3
+    assert len(bus.stream(path, mode=mode, minPartitions="4").partitions(start, end)) == 4
 
 
 @pytest.mark.parametrize("detect", WAYS)

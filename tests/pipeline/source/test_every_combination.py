@@ -72,6 +72,7 @@ def _small_tasks() -> Iterator[None]:
     """So that a few messages make many tasks."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(planning, "ROWS_PER_TASK", 9)
+        patched.setattr(planning, "ROWS_PER_TASK_MIN", 9)
         yield
 
 

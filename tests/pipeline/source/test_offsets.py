@@ -1,6 +1,7 @@
 """Offsets: there and back, and what does not belong together."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -15,13 +16,23 @@ from twinbus.pipeline.source.offsets import (
 )
 
 THIRD = 3 << 48
-BROWSE = BrowseOffset("q", {0: 1, 3: THIRD + 1}, {0: 5, 3: THIRD + 1})
-CONSUME = ConsumeOffset("q", "me", ((1, 5), (7, 8), (THIRD + 1, THIRD + 3)))
+BROWSE = BrowseOffset("q", {0: 1, 3: THIRD + 1}, {0: 5, 3: THIRD + 1}, 2)
+CONSUME = ConsumeOffset("q", "me", ((1, 5), (7, 8), (THIRD + 1, THIRD + 3)), 3)
 
 
 def test_offsets_survive_spark_which_keeps_them_as_json() -> None:
     assert BrowseOffset.from_json(json.loads(json.dumps(BROWSE.to_json())), "q") == BROWSE
     assert ConsumeOffset.from_json(json.loads(json.dumps(CONSUME.to_json())), "q") == CONSUME
+
+
+def test_an_offset_that_says_nothing_of_tasks_is_read_and_still_says_nothing() -> None:
+    """As releases wrote it that had one rule for all batches."""
+    for each in (BROWSE, CONSUME):
+        old = {name: value for name, value in each.to_json().items() if name != "tasks"}
+        read = type(each).from_json(old, "q")
+        assert read == replace(each, tasks=None)
+        assert read is not None
+        assert read.to_json() == old
 
 
 def test_a_new_query_has_no_offset_yet() -> None:

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.pipeline.source import planning
-from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_partitions, row_limit
+from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_partitions, row_limit, task_count
 from twinbus.pipeline.source.ranges import count
 
 available = st.dictionaries(st.integers(0, 15), st.integers(0, 50))
@@ -61,11 +60,11 @@ ranges = st.lists(st.tuples(st.integers(0, 15), st.integers(1, 60)), max_size=20
 )
 
 
-@given(ranges, ranges, st.integers(1, 6), st.integers(6, 9))
+@given(ranges, ranges, st.integers(1, 9))
 def test_tasks_hold_every_number_once_and_are_of_equal_size(
-    first: list[tuple[int, int]], second: list[tuple[int, int]], least: int, most: int
+    first: list[tuple[int, int]], second: list[tuple[int, int]], tasks_max: int
 ) -> None:
-    tasks = input_partitions([("a", first), ("b", second)], least, most, is_own=True)
+    tasks = input_partitions([("a", first), ("b", second)], tasks_max, is_own=True)
     held = [
         (part.path, number)
         for task in tasks
@@ -82,18 +81,37 @@ def test_tasks_hold_every_number_once_and_are_of_equal_size(
     assert sorted(held) == sorted(wanted)
     total = len(wanted)
     sizes = [sum(count(part.ranges) for part in task.slices) for task in tasks]
-    assert len(tasks) == min(least, total)
+    assert len(tasks) == min(tasks_max, total)
     assert all(size in (total // len(tasks), -(-total // len(tasks))) for size in sizes)
 
 
-@pytest.mark.parametrize(("rows", "tasks"), [(0, 0), (1, 1), (5_000, 1), (5_001, 2), (20_000, 4), (1_000_000, 16)])
-def test_there_are_as_many_tasks_as_it_takes_up_to_the_limit(rows: int, tasks: int) -> None:
-    assert planning.ROWS_PER_TASK == 5_000
-    assert len(input_partitions([("q", [(1, 1 + rows)])], 1, 16, is_own=True)) == tasks
+@pytest.mark.parametrize(
+    ("rows", "mean_size", "tasks"),
+    [
+        (0, 1_000, 1),
+        (25_000, 1_000, 1),
+        (25_001, 1_000, 2),
+        (25_001, 1, 2),
+        (100_000, 1_000, 4),
+        (100_000, 3_200, 10),
+        (1_000_000, 1_000, 16),
+        (15_000, 100_000, 3),
+        (15_000, 0, 3),
+    ],
+)
+def test_a_task_has_25000_messages_or_32_mib_of_them_but_never_less_than_5000(
+    rows: int, mean_size: int, tasks: int
+) -> None:
+    assert task_count(rows, mean_size, 1, 16) == tasks
+
+
+def test_tasks_are_as_many_as_the_options_say_at_least_and_at_most() -> None:
+    assert task_count(10, 1_000, 3, 16) == 3
+    assert task_count(1_000_000, 1_000, 1, 2) == 2
 
 
 def test_what_a_task_reads_can_be_pickled_and_shown() -> None:
-    (task,) = input_partitions([("q", [(1, 4)])], 1, 1, is_own=False)
+    (task,) = input_partitions([("q", [(1, 4)])], 1, is_own=False)
     again = pickle.loads(pickle.dumps(task))
     assert isinstance(again, MessageSlices)
     assert (again.slices, again.is_own) == (task.slices, False)

@@ -5,7 +5,17 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinbus.pipeline.source.ranges import RangeSet, by_fragment, count, half_open, in_pieces, inclusive, outside, runs
+from twinbus.pipeline.source.ranges import (
+    RangeSet,
+    by_fragment,
+    count,
+    half_open,
+    in_pieces,
+    inclusive,
+    joined,
+    outside,
+    runs,
+)
 
 BASE = 3 << 48
 numbers = st.lists(st.integers(0, 40) | st.integers(BASE, BASE + 40))
@@ -30,6 +40,12 @@ def test_a_set_of_ranges_knows_its_numbers(given: list[int], asked: list[int]) -
 def test_what_is_outside_of_others_is_all_but_their_numbers(given: list[int], others: list[int]) -> None:
     assert outside(runs(given), runs(others)) == runs(set(given) - set(others))
     assert outside(reversed(runs(given)), []) == runs(given)
+
+
+@given(numbers, st.integers(1, 9))
+def test_ranges_that_follow_each_other_are_joined_however_they_were_cut(given: list[int], size: int) -> None:
+    cut = [item for piece in in_pieces(runs(given), size) for item in piece]
+    assert joined(reversed(cut)) == runs(given)
 
 
 @given(numbers, st.integers(1, 9))

@@ -1,18 +1,19 @@
 """`read`: the options in, input partitions and record batches out."""
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
-from twinbus.pipeline.source.access.entity_access import EntityAccess
+from twinbus.pipeline.source.access.entity_access import EntityAccess, mean_size
 from twinbus.pipeline.source.live_entity import LiveEntity
 from twinbus.pipeline.source.options import SourceOptions
 from twinbus.pipeline.source.partition_reader import read_slices
-from twinbus.pipeline.source.planning import MessageSlices, input_partitions
-from twinbus.pipeline.source.ranges import Range
+from twinbus.pipeline.source.planning import MessageSlices, input_partitions, task_count
+from twinbus.pipeline.source.ranges import Range, count
 from twinbus.pipeline.source.starting_points import (
     chosen_heads,
     lost_counts,
@@ -21,6 +22,14 @@ from twinbus.pipeline.source.starting_points import (
     starting_positions,
     visible_ends,
 )
+
+
+class EntityPlan(NamedTuple):
+    """What is there of one entity."""
+
+    is_own: bool
+    ranges: list[Range]
+    mean_size: int
 
 
 class ServiceBusBatchReader(DataSourceReader):
@@ -36,9 +45,11 @@ class ServiceBusBatchReader(DataSourceReader):
         options = self._options
         entities = [LiveEntity(options.connection, path) for path in options.paths]
         plans = [entity.call(self._plan) for entity in entities]
-        is_own = all(is_own for is_own, _ in plans)
-        work = [(entity.path, ranges) for entity, (_, ranges) in zip(entities, plans, strict=True)]
-        return list(input_partitions(work, options.partitions_min, options.partitions_max, is_own=is_own))
+        work = [(entity.path, plan.ranges) for entity, plan in zip(entities, plans, strict=True)]
+        # Of several entities the one with the largest messages says how many make a task.
+        size, total = max(plan.mean_size for plan in plans), sum(count(plan.ranges) for plan in plans)
+        tasks = task_count(total, size, options.partitions_min, options.partitions_max)
+        return list(input_partitions(work, tasks, is_own=all(plan.is_own for plan in plans)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes a partition of its own where there is none.
@@ -46,7 +57,7 @@ class ServiceBusBatchReader(DataSourceReader):
             return iter(())
         return read_slices(partition, self._options, self._names)
 
-    async def _plan(self, access: EntityAccess) -> tuple[bool, list[Range]]:
+    async def _plan(self, access: EntityAccess) -> "EntityPlan":
         options = self._options
         await preflight(access, options)
         heads = await chosen_heads(access, options)
@@ -61,4 +72,5 @@ class ServiceBusBatchReader(DataSourceReader):
             ends = {fragment: min(end, options.ending.get(fragment, end)) for fragment, end in ends.items()}
         if options.visibility_lag_s:
             ends = await visible_ends(access, first, ends, self._now - options.visibility_lag_s * 1000)
-        return access.is_own, [(first[fragment], end) for fragment, end in ends.items() if first[fragment] < end]
+        ranges = [(first[fragment], end) for fragment, end in ends.items() if first[fragment] < end]
+        return EntityPlan(access.is_own, ranges, mean_size(heads))

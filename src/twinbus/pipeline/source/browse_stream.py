@@ -53,7 +53,7 @@ class BrowseStream:
 
     def partitions(self, end: JsonOffset) -> list[MessageSlices]:
         offset = BrowseOffset.from_json(end, self._options.path)
-        return [] if offset is None else self.entity.partitions(offset.ranges())
+        return [] if offset is None else self.entity.partitions(offset.ranges(), offset.tasks)
 
     async def _next(self, access: EntityAccess, before: BrowseOffset | None, limit: BatchLimit) -> BrowseOffset | None:
         """None: there is nothing new."""
@@ -77,7 +77,9 @@ class BrowseStream:
             return None
         if self._options.visibility_lag_s:
             ends = await visible_ends(access, positions, ends, self._wall() - self._options.visibility_lag_s * 1000)
-        admitted = await self._admitted(access, positions, ends, row_limit(*limit, mean_size(heads)))
+        size = mean_size(heads)
+        admitted = await self._admitted(access, positions, ends, row_limit(*limit, size))
+        admitted = replace(admitted, tasks=self.entity.tasks(admitted.ranges(), size))
         left = {fragment: number for fragment, number in admitted.end.items() if number < ends.get(fragment, 0)}
         await self.entity.report_oldest(access, left)
         return admitted

@@ -56,18 +56,18 @@ class ConsumeStream:
         self._settle(before)
         if not self.entity.is_poll_due():
             return start
-        claim = self.entity.call(lambda access: self._claim(access, before.owner, limit))
+        claim, mean = self.entity.call(lambda access: self._claim(access, before.owner, limit))
         self.entity.polled(found_some=bool(claim))
         if not claim:
             return start
-        self._claimed = ConsumeOffset(self._options.path, before.owner, tuple(claim))
+        self._claimed = ConsumeOffset(self._options.path, before.owner, tuple(claim), self.entity.tasks(claim, mean))
         return self._claimed.to_json()
 
     def partitions(self, end: JsonOffset) -> list[MessageSlices]:
         offset = ConsumeOffset.from_json(end, self._options.path)
         if offset is None or not offset.claim:
             return []
-        return self.entity.partitions(self.entity.call(lambda access: self._still_ours(access, offset)))
+        return self.entity.partitions(self.entity.call(lambda access: self._still_ours(access, offset)), offset.tasks)
 
     def _settle(self, committed: ConsumeOffset) -> None:
         if committed.claim and committed != self._settled:
@@ -95,16 +95,18 @@ class ConsumeStream:
         others = [item for owner, ranges in claims.items() if owner not in ours for item in ranges]
         return outside(offset.claim, others)
 
-    async def _claim(self, access: EntityAccess, owner: str, limit: BatchLimit) -> list[Range]:
+    async def _claim(self, access: EntityAccess, owner: str, limit: BatchLimit) -> tuple[list[Range], int]:
+        """What is claimed for the next batch, and how large a message of the entity is on average."""
         known = await chosen_heads(access, self._options)
         heads = [head for head in known if head.is_available]
         self._report(heads)
-        count_max = row_limit(*limit, mean_size(heads))
+        mean = mean_size(heads)
+        count_max = row_limit(*limit, mean)
         if self._is_in_doubt:
             asked_at = self._monotonic()
             orphans = await self._orphans(access, heads, owner)
             if orphans:
-                return orphans if count_max is None else next(in_pieces(orphans, count_max))
+                return (orphans if count_max is None else next(in_pieces(orphans, count_max))), mean
             # An unavailable fragment may hold some: they stay in doubt until it has been read.
             self._is_in_doubt = asked_at < self._doubt_ends or len(heads) < len(known)
         ends = None if self.entity.target is None else self.entity.target.ends
@@ -113,7 +115,7 @@ class ConsumeStream:
         await self.entity.report_oldest(access, self._left(heads, claim.ranges))
         if not claim.ranges and self.entity.target is not None:
             self._require_all(self.entity.target, known, claim)
-        return claim.ranges
+        return claim.ranges, mean
 
     async def _claim_up_to(
         self, access: EntityAccess, heads: Sequence[Head], ends: Positions | None, count_max: int | None, owner: str

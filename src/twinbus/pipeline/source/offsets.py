@@ -1,11 +1,12 @@
 """Offsets of a stream as Spark keeps them: JSON in and out, nothing secret in them, and nothing else needed to read a batch.
 
     new query   {"v": 1}
-    browse      {"v": 1, "mode": "browse", "entity": "orders", "from": {"0": 17}, "to": {"0": 42}}
-    consume     {"v": 1, "mode": "consume", "entity": "orders", "owner": "…", "claim": {"0": [[17, 20], [25, 42]]}}
+    browse      {"v": 1, "mode": "browse", "entity": "orders", "from": {"0": 17}, "to": {"0": 42}, "tasks": 1}
+    consume     {"v": 1, "mode": "consume", "entity": "orders", "owner": "…", "claim": {"0": [[17, 20], [25, 42]]}, "tasks": 1}
 
 Spark asks for the initial offset again whenever a query starts again, so that one is a constant, and the end of a batch
-says all about the batch. Ranges are half-open. The owner of claims is generated once and kept in every offset, so that a
+says all about the batch, also by how many tasks it is read: a sink may make ids of where a row stands, and a batch that is run
+again, by a later release or with other options, has to make the same ones. Ranges are half-open. The owner of claims is generated once and kept in every offset, so that a
 query knows its own claims again after a crash.
 """
 
@@ -25,6 +26,7 @@ NEW_QUERY: JsonOffset = {"v": VERSION}
 OLDEST = "oldest"
 """In what is reported: when the oldest message was enqueued that no batch has yet, in milliseconds since 1970."""
 _BROWSE, _CONSUME = "browse", "consume"
+_TASKS = "tasks"
 
 
 class OffsetError(ArgumentError):
@@ -38,6 +40,7 @@ class BrowseOffset:
     entity: str
     start: Positions
     end: Positions
+    tasks: int | None = None
 
     def to_json(self) -> JsonOffset:
         return {
@@ -46,6 +49,7 @@ class BrowseOffset:
             "entity": self.entity,
             "from": _named(self.start),
             "to": _named(self.end),
+            **_tasks(self.tasks),
         }
 
     def ranges(self) -> list[Range]:
@@ -57,7 +61,7 @@ class BrowseOffset:
         """None for a new query. Raises OffsetError."""
         if not _is_of(offset, _BROWSE, entity):
             return None
-        return cls(entity, _numbered(offset["from"]), _numbered(offset["to"]))
+        return cls(entity, _numbered(offset["from"]), _numbered(offset["to"]), offset.get(_TASKS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +71,21 @@ class ConsumeOffset:
     entity: str
     owner: str
     claim: tuple[Range, ...] = ()
+    tasks: int | None = None
 
     def to_json(self) -> JsonOffset:
         claim = {
             str(fragment): [list(item) for item in ranges]
             for fragment, ranges in sorted(by_fragment(self.claim).items())
         }
-        return {"v": VERSION, "mode": _CONSUME, "entity": self.entity, "owner": self.owner, "claim": claim}
+        return {
+            "v": VERSION,
+            "mode": _CONSUME,
+            "entity": self.entity,
+            "owner": self.owner,
+            "claim": claim,
+            **_tasks(self.tasks),
+        }
 
     @classmethod
     def from_json(cls, offset: Mapping[str, Any], entity: str) -> "ConsumeOffset | None":
@@ -81,7 +93,7 @@ class ConsumeOffset:
         if not _is_of(offset, _CONSUME, entity):
             return None
         claim = tuple((int(first), int(end)) for ranges in offset["claim"].values() for first, end in ranges)
-        return cls(entity, str(offset["owner"]), claim)
+        return cls(entity, str(offset["owner"]), claim, offset.get(_TASKS))
 
 
 def reported_ends(entity: str, ends: Positions) -> JsonOffset:
@@ -119,6 +131,10 @@ def _is_of(offset: Mapping[str, Any], mode: str, entity: str) -> bool:
             " Use another checkpointLocation; for a capture, another lake."
         )
     return True
+
+
+def _tasks(count: int | None) -> dict[str, int]:
+    return {} if count is None else {_TASKS: count}
 
 
 def _named(positions: Mapping[int, int]) -> dict[str, int]:

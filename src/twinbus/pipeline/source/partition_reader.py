@@ -23,7 +23,7 @@ from twinbus.pipeline.source.access.entity_access import EntityAccess, Wanted
 from twinbus.pipeline.source.live_entity import LiveEntity, own, plain
 from twinbus.pipeline.source.options import Mode, SourceOptions
 from twinbus.pipeline.source.planning import MessageSlices, Slice
-from twinbus.pipeline.source.ranges import Range, RangeSet, by_fragment
+from twinbus.pipeline.source.ranges import Range, RangeSet, by_fragment, joined
 from twinbus.pipeline.source.rows.shaped_rows import Payloads, record_batches
 from twinbus.pipeline.source.starting_points import enqueued_at
 
@@ -126,5 +126,5 @@ def _span(ranges: Sequence[Range]) -> Piece:
 
     Claims may lie in many small ranges: one pass over all of them takes fewer requests than one for each.
     """
-    wanted = None if len(ranges) == 1 else RangeSet(sorted(ranges))
-    return Piece(min(first for first, _ in ranges), max(end for _, end in ranges), wanted)
+    whole = joined(ranges)
+    return Piece(whole[0][0], whole[-1][1], None if len(whole) == 1 else RangeSet(whole))

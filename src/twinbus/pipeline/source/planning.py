@@ -8,8 +8,11 @@ from pyspark.sql.datasource import InputPartition
 
 from twinbus.pipeline.source.ranges import Range, count
 
-ROWS_PER_TASK = 5_000
-"""A Python task costs 70 ms, about what a thousand messages take to read."""
+ROWS_PER_TASK = 25_000
+BYTES_PER_TASK = 32 * 1024 * 1024
+ROWS_PER_TASK_MIN = 5_000
+"""However large they are, or where nobody knows. A Python task costs its worker and the JVM about as much processor time as some
+thousand messages of 1 KiB: tasks of five thousand spend more on themselves than on what they read."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,17 @@ def row_limit(count_max: int | None, bytes_max: int | None, mean_size: int) -> i
     return min(limits) if limits else None
 
 
+def task_count(message_count: int, mean_size: int, partitions_min: int, partitions_max: int) -> int:
+    """How many tasks so many messages are worth; `mean_size` is 0 if it is not known."""
+    by_size = BYTES_PER_TASK // mean_size if mean_size else 0
+    each = max(ROWS_PER_TASK_MIN, min(ROWS_PER_TASK, by_size))
+    return min(max(partitions_min, -(-message_count // each)), partitions_max)
+
+
 def input_partitions(
-    work: Iterable[tuple[str, Sequence[Range]]], partitions_min: int, partitions_max: int, *, is_own: bool
+    work: Iterable[tuple[str, Sequence[Range]]], tasks_max: int, *, is_own: bool
 ) -> list[MessageSlices]:
-    """Tasks of about equal size over all that there is to read, some thousand messages each.
+    """Tasks of about equal size over all that there is to read: `tasks_max`, if there are that many messages.
 
     Small fragments share a task, and a large one is cut; numbers that are gone count as if they were there.
     """
@@ -84,7 +94,7 @@ def input_partitions(
     total = count(item for _, item in parts)
     if total == 0:
         return []
-    wanted = min(max(partitions_min, -(-total // ROWS_PER_TASK)), partitions_max, total)
+    wanted = min(tasks_max, total)
     ends = [total * (place + 1) // wanted for place in range(wanted)]
     tasks: list[list[tuple[str, Range]]] = [[] for _ in ends]
     place = passed = 0

@@ -30,6 +30,17 @@ def runs(numbers: Iterable[int]) -> list[Range]:
     return found
 
 
+def joined(ranges: Iterable[Range]) -> list[Range]:
+    """The same numbers, rising, with those ranges as one that follow each other without a gap. None has a number twice."""
+    found: list[Range] = []
+    for first, end in sorted(ranges):
+        if found and found[-1][1] == first:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((first, end))
+    return found
+
+
 def count(ranges: Iterable[Range]) -> int:
     return sum(end - first for first, end in ranges)
 

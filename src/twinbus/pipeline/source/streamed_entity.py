@@ -9,8 +9,8 @@ from twinbus.pipeline.source.access.entity_access import EntityAccess, Head
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceUnavailable, Work
 from twinbus.pipeline.source.offsets import OLDEST, JsonOffset, Positions
 from twinbus.pipeline.source.options import SourceOptions
-from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_partitions
-from twinbus.pipeline.source.ranges import Range
+from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_partitions, task_count
+from twinbus.pipeline.source.ranges import Range, count
 from twinbus.pipeline.source.starting_points import chosen_heads, preflight
 from twinbus.pipeline.source.time_shares import time_shares
 
@@ -120,6 +120,10 @@ class StreamedEntity:
         if times:
             self.reported = {**self.reported, OLDEST: min(times)}
 
-    def partitions(self, ranges: Sequence[Range]) -> list[MessageSlices]:
-        limits = self.options.partitions_min, self.options.partitions_max
-        return input_partitions([(self.options.path, ranges)], *limits, is_own=self._entity.is_own)
+    def tasks(self, ranges: Sequence[Range], mean_size: int = 0) -> int:
+        return task_count(count(ranges), mean_size, self.options.partitions_min, self.options.partitions_max)
+
+    def partitions(self, ranges: Sequence[Range], tasks: int | None) -> list[MessageSlices]:
+        """`tasks` is what the offset says. One of a release that did not write it down has as many as it had there."""
+        tasks_max = self.tasks(ranges) if tasks is None else tasks
+        return input_partitions([(self.options.path, ranges)], tasks_max, is_own=self._entity.is_own)

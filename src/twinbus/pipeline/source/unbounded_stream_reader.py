@@ -82,7 +82,9 @@ class UnboundedStreamReader(DataSourceStreamReader):
         if to is None:
             return []
         reached = {} if before is None else before.end
-        return self._entity.partitions(self._entity.call(lambda access: self._ranges(access, reached, to.end)))
+        return self._entity.partitions(
+            self._entity.call(lambda access: self._ranges(access, reached, to.end)), to.tasks
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes a partition of its own where there is none.

@@ -9,7 +9,7 @@ from twinbus.client.namespace import Namespace
 from twinbus.clock import Millis
 from twinbus.errors import InternalError, ServerBusy
 from twinbus.pipeline.source.access.entity_access import Claim, Head, Wanted
-from twinbus.pipeline.source.ranges import Range, by_fragment, count, half_open, in_pieces, inclusive
+from twinbus.pipeline.source.ranges import Range, by_fragment, count, half_open, in_pieces, inclusive, joined
 
 CLAIM_COUNT_MAX = 10_000
 """In one request; each is done in small steps, so that others get their turns."""
@@ -75,7 +75,8 @@ class OwnAccess:
                 break
             found += half_open(ranges)
             left -= count(half_open(ranges))
-        return Claim(found, is_certain=True)
+        # One request has a part of the share, and the next goes on where it ended.
+        return Claim(joined(found), is_certain=True)
 
     async def delete(self, ranges: Sequence[Range]) -> None:
         await self._in_requests(ranges, self._extras.delete_claimed)

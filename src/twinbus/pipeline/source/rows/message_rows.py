@@ -63,7 +63,16 @@ def _array(name: str, parts: Sequence[Parts], path: str) -> pa.Array:
 
 def constant(name: str, value: Any, count: int) -> pa.Array:
     kind = ARROW_TYPES[KINDS[name]]
-    return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
+    if value is None:
+        return pa.nulls(count, kind)
+    # Arrow repeats a map row by row, which takes longer than everything else about a row without properties.
+    return _empty_maps(kind, count) if value == [] else pa.repeat(pa.scalar(value, kind), count)
+
+
+def _empty_maps(kind: pa.MapType, count: int) -> pa.MapArray:
+    nothing = pa.array([], pa.struct([kind.key_field, kind.item_field]))
+    offsets = bytes(4 * (count + 1))
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets)], 0, children=[nothing])
 
 
 # How each column is read
