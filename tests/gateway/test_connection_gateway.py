@@ -97,7 +97,7 @@ def test_what_is_sent_settled_counts_until_the_stores_have_it(front: Front) -> N
     hang(front, False)
     client.run()
     assert not client.gateway.is_flooded
-    assert client.gateway.connection.inflow_size == 0
+    assert client.gateway.connection.inflow.size == 0
 
 
 def test_refused_messages_that_were_sent_settled_do_not_count_any_more(front: Front) -> None:
@@ -108,7 +108,7 @@ def test_refused_messages_that_were_sent_settled_do_not_count_any_more(front: Fr
         sender.transfer(b"\x00" * 10, b"2", settled=True, state=TransactionalState(txn_id=b"unknown"))
     sender.transfer(payload("x" * 2_000_000), b"3", settled=True)
     client.run()
-    assert client.gateway.connection.inflow_size == 0
+    assert client.gateway.connection.inflow.size == 0
 
 
 @pytest.mark.parametrize("is_refused", [False, True])
@@ -122,16 +122,16 @@ def test_what_is_sent_settled_and_taken_or_refused_at_once_leaves_what_still_wai
     hang(front, True)
     sender.transfer(payload("x" * 1_000), b"1", settled=True)
     client.run()
-    waiting = client.gateway.connection.inflow_size
+    waiting = client.gateway.connection.inflow.size
     assert waiting > 1_000
     sender.transfer(b"\x00" if is_refused else payload("a"), b"2", settled=True, state=state)
     client.run()
     is_with_the_store = not is_refused and not is_in_transaction
-    assert (client.gateway.connection.inflow_size > waiting) is is_with_the_store
-    assert client.gateway.connection.inflow_size > 0
+    assert (client.gateway.connection.inflow.size > waiting) is is_with_the_store
+    assert client.gateway.connection.inflow.size > 0
     hang(front, False)
     client.run()
-    assert client.gateway.connection.inflow_size == 0
+    assert client.gateway.connection.inflow.size == 0
 
 
 def test_whoever_has_much_waiting_is_not_read_from_while_a_store_is_behind(front: Front) -> None:

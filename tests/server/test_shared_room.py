@@ -2,7 +2,6 @@
 
 import errno
 import os
-from array import array
 from collections import deque
 
 import pytest
@@ -38,7 +37,7 @@ def test_what_is_laid_down_stays_whole_until_it_is_given_up(steps: list[int]) ->
 @pytest.mark.parametrize("count", [2, PIECES_JOINED_MIN])
 def test_pieces_follow_each_other_however_many_there_are(count: int) -> None:
     memory = memoryview(bytearray(10_000))
-    pieces = [array("q", [number]) if number % 2 else bytes([number]) * 3 for number in range(count)]
+    pieces = [bytes([number]) * (number % 5) for number in range(count)]
     data = b"".join(pieces)
     place = Room(memory).lay_down(pieces, len(data))
     assert place is not None

@@ -87,6 +87,7 @@ class Connection:
         self.state = State.STARTING
         self.remote_open: Open | None = None
         self._context = ConnectionContext.of(settings, shared)
+        self.inflow = self._context.inflow
         self._outbox = self._context.outbox
         self._reports = self._context.reports
         self._reader = FrameReader(settings.frame_size_max)
@@ -113,12 +114,14 @@ class Connection:
         """
         self._now = self._last_received = now
         self._share = share
-        frame_count, size = self.frame_count, len(data) + self._reader.unread_size
+        reader, frame_count = self._reader, self.frame_count
+        size = len(data) + (reader.unread_size if reader.unread else 0)
         if self.state is not State.CLOSED:
             self._read(data)
-            self._count_deliveries(size - self._reader.unread_size)
+            if self._reports.runs:
+                self._count_deliveries(size - (reader.unread_size if reader.unread else 0))
         events = self._reports.take()
-        if self.is_behind and self.frame_count != frame_count:
+        if self.frame_count != frame_count and self.is_behind:
             self._count_noise(self.frame_count - frame_count, events)
             events += self._reports.take()
         return events
@@ -172,7 +175,7 @@ class Connection:
     @property
     def is_flooded(self) -> bool:
         """Too many deliveries wait for the application; do not read from the socket."""
-        return self._context.inflow.is_flooded
+        return self.inflow.is_flooded
 
     @property
     def held_back_size(self) -> int:
@@ -180,14 +183,9 @@ class Connection:
         return self._context.held_total.size
 
     @property
-    def inflow_size(self) -> int:
-        """Bytes of deliveries that wait for the application, about."""
-        return self._context.inflow.size
-
-    @property
     def is_behind(self) -> bool:
         """The last call used its share up before it had read everything."""
-        return self._reader.unread_size > 0 and self.state is not State.CLOSED and not self._handshake.is_deciding
+        return bool(self._reader.unread) and self.state is not State.CLOSED and not self._handshake.is_deciding
 
     # What the application calls.
 
@@ -382,13 +380,11 @@ class Connection:
 
     def _count_deliveries(self, size: int) -> None:
         """Once per run of deliveries, because most of what is counted is the same for all of a run."""
-        runs = self._reports.runs
-        if runs:
-            unsettled_count = 0
-            for run in runs:
-                unsettled_count += run.link.received(run.deliveries)
-                run.link.session.announce_window_if_due()
-            self._context.inflow.received(unsettled_count, size if unsettled_count else 0)
+        unsettled_count = 0
+        for run in self._reports.runs:
+            unsettled_count += run.link.received(run.deliveries)
+            run.link.session.announce_window_if_due()
+        self.inflow.received(unsettled_count, size if unsettled_count else 0)
 
 
 _TOO_SLOW = ErrorCondition(condition=RESOURCE_LIMIT_EXCEEDED, description="The connection was not opened in time.")

@@ -40,7 +40,8 @@ class Outbox:
 
     def take(self) -> bytes:
         """Everything since the last call, b"" if that is nothing."""
-        self._flush()
+        if self._unflushed:
+            self._flush()
         if not self.parts:
             return b""
         data = b"".join(self.parts)
@@ -50,7 +51,8 @@ class Outbox:
 
     def take_pieces(self) -> list[Part]:
         """The same in pieces: what is large is not copied, and everything else between two large parts is joined."""
-        self._flush()
+        if self._unflushed:
+            self._flush()
         pieces: list[Part] = []
         parts, start = self.parts, 0
         for position, part in enumerate(parts):
@@ -65,10 +67,9 @@ class Outbox:
         return pieces
 
     def _flush(self) -> None:
-        if self._unflushed:
-            unflushed, self._unflushed = self._unflushed, {}
-            for dispositions in unflushed:
-                dispositions.flush()
+        unflushed, self._unflushed = self._unflushed, {}
+        for dispositions in unflushed:
+            dispositions.flush()
 
 
 @dataclass(slots=True)

@@ -98,7 +98,7 @@ class IncomingLink(Link):
         if self.state is not LinkState.ATTACHED:
             return
         self.session.dispositions.send(RECEIVER, first_id, last_id, True, state)
-        self._count_settled(span(first_id, last_id))
+        self._count_settled(1 if first_id == last_id else span(first_id, last_id))
 
     def update(self, first_id: int, last_id: int, state: DeliveryState, tags: tuple[bytes, ...] = ()) -> None:
         """Send an outcome and wait for the sender to settle: `Dispositions` reports its answer."""

@@ -63,7 +63,7 @@ class EntitySettings:
     def check_can_send(self) -> None:
         if self.is_deleted:
             raise EntityNotFound.at(self.path)
-        if not self.can_send:
+        if self.status is not EntityStatus.ACTIVE and not self.can_send:
             raise EntityDisabled(
                 f"'{self.path}' takes no messages: its status is {self.status.value}. Set it to Active."
             )

@@ -12,7 +12,6 @@ from typing import Any
 
 from twinbus.amqp.codec.delivery_state import Rejected
 from twinbus.amqp.codec.sasl import ANONYMOUS, MSSBCBS, PLAIN, SaslCode, read_plain
-from twinbus.amqp.codec.transfer_writer import Part
 from twinbus.amqp.connection import NO_LIMIT, Connection
 from twinbus.amqp.errors import CONNECTION_FORCED, RESOURCE_LIMIT_EXCEEDED, AmqpError
 from twinbus.amqp.events import (
@@ -91,9 +90,6 @@ class ConnectionGateway:
     def data_to_send(self) -> bytes:
         return self.connection.data_to_send()
 
-    def pieces_to_send(self) -> list[Part]:
-        return self.connection.pieces_to_send()
-
     @property
     def is_closed(self) -> bool:
         """Both sides closed, or the protocol was violated: the transport can be closed once everything is written."""
@@ -102,11 +98,11 @@ class ConnectionGateway:
     @property
     def is_flooded(self) -> bool:
         """More has arrived than the stores have taken, or than is answered at once: reading must wait."""
-        connection = self.connection
+        inflow = self.connection.inflow
         return (
-            connection.is_flooded
-            or self._attachment.is_behind
-            or self._namespace.must_wait(connection.inflow_size, self._weight.is_heavy, self._wake)
+            inflow.is_flooded
+            or self._attachment.reads.is_behind
+            or self._namespace.must_wait(inflow.size, self._weight.is_heavy, self._wake)
         )
 
     @property

@@ -105,13 +105,13 @@ class Turns:
 
     def is_open_to(self, share: Share) -> bool:
         """Whether this connection may work at once; if not, it has to `wait`."""
-        line = self._line(share)
+        line = self._strangers if share.is_stranger else self._known
         return line.spent_s < line.limit_s or (share.is_modest and not share.is_stranger)
 
     def used(self, share: Share, seconds: float, *, is_behind: bool) -> None:
         """Called after every slice."""
         share.used(seconds, self._time(), is_behind=is_behind)
-        line = self._line(share)
+        line = self._strangers if share.is_stranger else self._known
         line.spent_s += seconds
         # A turn in which next to nothing happens need not be followed by another one at once.
         if line.spent_s >= line.limit_s / 4:
@@ -119,11 +119,9 @@ class Turns:
 
     def wait(self, share: Share, taker: Taker) -> None:
         """Call `take_turn` once, in a later turn of the loop, after those that wait already."""
-        self._line(share).waiting.append(taker)
+        line = self._strangers if share.is_stranger else self._known
+        line.waiting.append(taker)
         self._begin_next()
-
-    def _line(self, share: Share) -> _Line:
-        return self._strangers if share.is_stranger else self._known
 
     def _begin_next(self) -> None:
         if not self._is_next_due:

@@ -8,9 +8,10 @@ HEAVY_BYTES = 1024 * 1024
 
 
 class Weight:
-    __slots__ = ("_seen_at", "_size")
+    __slots__ = ("_seen_at", "_size", "is_heavy")
 
     def __init__(self, now: Millis) -> None:
+        self.is_heavy = False  # as of what came last: who is not read from does not become lighter
         self._size = 0
         self._seen_at = now
 
@@ -18,8 +19,4 @@ class Weight:
         elapsed = max(0, now - self._seen_at)  # clocks are set back
         self._size = max(0, self._size - LIGHT_BYTES_PER_MS * elapsed) + size
         self._seen_at = now
-
-    @property
-    def is_heavy(self) -> bool:
-        """As of what came last: who is not read from does not become lighter."""
-        return self._size > HEAVY_BYTES
+        self.is_heavy = self._size > HEAVY_BYTES

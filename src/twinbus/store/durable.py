@@ -12,6 +12,7 @@ means reading the tables and replaying the segments that they do not hold yet.
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from types import TracebackType
 from typing import NamedTuple
 
 from twinbus.clock import Millis
@@ -53,6 +54,29 @@ class _Late(NamedTuple):
     last_numbers: LastNumbers
 
 
+class _Failing:
+    """Around everything that is asked of a store: turns errors of the system into StoreUnavailable, after which the store refuses all
+    work. One for all calls, because a commit of one message is inside it twice."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: "DurableStore") -> None:
+        self._store = store
+
+    def __enter__(self) -> None:
+        store = self._store
+        if store._is_closed or store._failure is not None:
+            raise store._unusable()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and not isinstance(error, ChangeRefused):
+            failure = self._store._failed(error)
+            if failure is not None:
+                raise failure from error
+
+
 class DurableStore:
     """See `MessagingStore`. Opening raises StoreInUse, StoreDamaged or StoreUnavailable.
 
@@ -62,6 +86,7 @@ class DurableStore:
     def __init__(self, medium: Medium, limits: StoreLimits | None = None, start_task: StartTask = start_thread) -> None:
         self._medium = medium
         self._limits = limits or StoreLimits()
+        self._failing = _Failing(self)
         self._failure: str | None = None
         self._is_closed = False
         self._layers: list[Layer] = []  # bottom first; the last one takes commits
@@ -76,7 +101,7 @@ class DurableStore:
         self._start_task = start_task
         self._traffic = self._limits.traffic or CommitTraffic()
         try:
-            with self._failing():
+            with self._failing:
                 self._open()
         except BaseException:
             self._release()
@@ -99,7 +124,7 @@ class DurableStore:
             self._start_checkpoint()
 
     def commit(self, changes: Sequence[Change]) -> None:
-        with self._failing():
+        with self._failing:
             body = b"".join(encode_changes(changes))
         self.commit_records([body])
 
@@ -112,8 +137,8 @@ class DurableStore:
             self._traffic.ended(id(self))
 
     def _commit_records(self, bodies: Sequence[Body]) -> None:
-        with self._failing():
-            size = sum([len(body) for body in bodies])
+        with self._failing:
+            size = sum(map(len, bodies))
             if not size:
                 return
             if len(bodies) > 1 and (size < JOINED_SIZE_MAX * len(bodies) or len(bodies) > PIECES_MAX):
@@ -145,11 +170,11 @@ class DurableStore:
         return self._checkpoints.is_running and self._is_full((1 + self._limits.backlog_factor) / 2)
 
     def catch_up(self) -> None:
-        with self._failing():
+        with self._failing:
             self._catch_up()
 
     def summaries(self) -> list[FragmentSummary]:
-        with self._failing():
+        with self._failing:
             self._catch_up()
             with self._tables().snapshot() as tables:
                 return sum_fragments(tables, self._layers_above(tables.position), self._last_numbers)
@@ -205,12 +230,12 @@ class DurableStore:
             return view.sessions()
 
     def prepare_session_list(self, fragment: FragmentKey) -> bool:
-        with self._failing():
+        with self._failing:
             self._catch_up()
             return self._session_lists.prepare(fragment, self.next_sequence, partial(self._session_steps, fragment))
 
     def session_list(self, fragment: FragmentKey) -> SessionList:
-        with self._failing():
+        with self._failing:
             self._catch_up()
             return self._session_lists.get(fragment, self.next_sequence, partial(self._session_steps, fragment))
 
@@ -230,18 +255,18 @@ class DurableStore:
             return view.duplicates()
 
     def kept_in(self) -> str:
-        with self._failing():
+        with self._failing:
             return self._medium.kept_in()
 
     def epoch(self) -> int:
         return self._medium.epoch
 
     def damage(self) -> list[Damage]:
-        with self._failing():
+        with self._failing:
             return self._tables().damage()
 
     def check(self, after: int) -> CheckedPage:
-        with self._failing():
+        with self._failing:
             page = self._tables().check(after)
             if page.damaged:
                 raise RowsDamaged("rows are damaged", page.damaged)
@@ -250,7 +275,7 @@ class DurableStore:
     def rest(self) -> None:
         """Start a checkpoint, so that rows that are gone do not keep their space while nothing happens."""
         self._session_lists.forget()
-        with self._failing():
+        with self._failing:
             self._catch_up()
             checkpoints = self._checkpoint_thread()
             if checkpoints.is_running:
@@ -264,7 +289,7 @@ class DurableStore:
 
     def checkpoint(self) -> None:
         """Write everything committed to the tables, and wait for it."""
-        with self._failing():
+        with self._failing:
             self._catch_up()
             self._finish_checkpoint()
             self._seal()
@@ -274,7 +299,7 @@ class DurableStore:
 
     def wait_for_checkpoint(self) -> None:
         """Wait for the checkpoint that is running, if any."""
-        with self._failing():
+        with self._failing:
             self._finish_checkpoint()
 
     def close(self) -> None:
@@ -305,7 +330,8 @@ class DurableStore:
         *below, top = self._layers
         seen, self._seen = self._seen, {}
         with RowsBelow(self._tables(), below, seen) as rows_below:
-            rows_below.prepare(rows_needed(changes, top))
+            if needed := rows_needed(changes, top):
+                rows_below.prepare(needed)
             for change in changes:
                 top.apply(change, self._last_numbers.get(change.fragment), rows_below.find)
 
@@ -325,15 +351,17 @@ class DurableStore:
         """
         checkpoints = self._checkpoint_thread()
         self._drop_checkpointed()
-        if len(self._layers) > 1 and not checkpoints.is_running and self._is_full(CHECKPOINT_AT):
+        is_running = checkpoints.is_running
+        if len(self._layers) > 1 and not is_running and self._is_full(CHECKPOINT_AT):
             self._start_checkpoint()
-        if checkpoints.is_running:
+            is_running = checkpoints.is_running
+        if is_running:
             if self._is_full(HURRY_AT):
                 checkpoints.hurry()
         elif self._is_full(1):
             self._drop_checkpointed()
             self._seal()
-        self._is_overfull = checkpoints.is_running and self._is_full(self._limits.backlog_factor)
+        self._is_overfull = is_running and self._is_full(self._limits.backlog_factor)
 
     def _is_full(self, factor: float) -> bool:
         top, limits = self._layers[-1], self._limits
@@ -372,8 +400,9 @@ class DurableStore:
 
     def _drop_checkpointed(self) -> None:
         """Drop the layers whose checkpoint is done. Raises the error if it failed."""
-        done = {layer.segment.number for layer in self._checkpoint_thread().take_result()}
-        if done:
+        written = self._checkpoint_thread().take_result()
+        if written:
+            done = {layer.segment.number for layer in written}
             self._fronts.written(max(done), self._layers)
             # If the next lines are not reached, recovery deletes the segments: the tables hold their numbers.
             dropped = [layer for layer in self._layers if layer.segment.number in done]
@@ -391,30 +420,22 @@ class DurableStore:
 
     @contextmanager
     def _view(self, fragment: FragmentKey) -> Iterator[FragmentView]:
-        with self._failing():
+        with self._failing:
             self._catch_up()
             with self._tables().snapshot(fragment) as tables:
                 yield FragmentView(tables, self._layers_above(tables.position), fragment)
 
-    @contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Turn errors of the system into StoreUnavailable, and refuse all work from then on."""
-        if self._is_closed or self._failure is not None:
-            reason = self._failure or "it is closed"
-            raise StoreUnavailable(f"store {self._medium} cannot be used: {reason}. Reopen it.")
-        try:
-            yield
-        except ChangeRefused:
-            raise
-        except RowsDamaged as damaged:
-            raise self._set_aside(damaged) from damaged
-        except BaseException as error:
-            # Journal and overlay may differ now, and only the journal is right: recovery builds the overlay from it again.
-            self._failure = str(error) or type(error).__name__
-            failure = self._medium.failure(error) if isinstance(error, Exception) else None
-            if failure is None:
-                raise
-            raise failure from error
+    def _unusable(self) -> StoreUnavailable:
+        reason = self._failure or "it is closed"
+        return StoreUnavailable(f"store {self._medium} cannot be used: {reason}. Reopen it.")
+
+    def _failed(self, error: BaseException) -> Exception | None:
+        """Refuse all work from now on. Returns what to raise in its place, if anything."""
+        if isinstance(error, RowsDamaged):
+            return self._set_aside(error)
+        # Journal and overlay may differ now, and only the journal is right: recovery builds the overlay from it again.
+        self._failure = str(error) or type(error).__name__
+        return self._medium.failure(error) if isinstance(error, Exception) else None
 
     def _set_aside(self, damaged: RowsDamaged) -> StoreUnavailable:
         """Move the rows out of the way. The store has to be opened again: others know rows and counts that are gone now."""

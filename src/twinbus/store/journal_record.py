@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from itertools import accumulate, repeat
 from struct import Struct
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from twinbus.clock import Millis
 from twinbus.store.changes import (
@@ -61,10 +61,8 @@ VIEW_SIZE_MIN = 8 * 1024
 STATE_FORGOTTEN = -1
 IS_SWAPPED = sys.byteorder == "big"
 
-Piece: TypeAlias = "bytes | array[int]"
-
-
 _ALTERED = Struct(f"{FRAME.format}{ALTERED_COLUMNS}q")
+_ENQUEUED_ONE = Struct(f"{FRAME.format}{ENQUEUED_COLUMNS}q")
 
 
 class Kind(IntEnum):
@@ -92,14 +90,17 @@ class _Record(NamedTuple):
     tail_size: int
 
 
-def encode_changes(changes: Sequence[Change]) -> list[Piece]:
+def encode_changes(changes: Sequence[Change]) -> list[bytes]:
     """The records of the changes, as pieces to be joined."""
-    pieces: list[Piece] = []
+    pieces: list[bytes] = []
     shared: dict[int, _SharedPieces] = {}
     numbers: dict[tuple[int, int], bytes] = {}
     for change in changes:
         if isinstance(change, Copied):
             pieces += _copied(change, shared, numbers)
+            continue
+        if type(change) is Enqueued and len(change.messages) == 1 and change.messages[0].session_id is None:
+            pieces += _enqueued_one(change.fragment, change.messages[0])
             continue
         if type(change) is Altered:
             pieces += _altered(change)
@@ -149,16 +150,9 @@ def decode_changes(body: bytes | memoryview, place: int) -> Iterator[LocatedChan
         position += tail_size
 
 
-def encode_rows(rows: list[StoredMessage]) -> list[Piece]:
+def encode_rows(rows: list[StoredMessage]) -> list[bytes]:
     """Rows with their contents, in the columns of a record: how a store's process answers a read."""
     return encode_changes([Enqueued(NO_FRAGMENT, rows)])
-
-
-def record_size(pieces: Sequence[Piece]) -> int:
-    """Of the one record that consists of these."""
-    _, _, integer_count, text_size, tail_size = FRAME.unpack(pieces[0])
-    size: int = FRAME.size + 8 * integer_count + text_size + tail_size
-    return size
 
 
 def decode_rows(record: bytes | memoryview) -> list[StoredMessage]:
@@ -178,11 +172,11 @@ def decode_rows(record: bytes | memoryview) -> list[StoredMessage]:
     return list(map(StoredMessage, numbers, contents, enqueued, expiries, named, due, counts, sessions, origins))
 
 
-def _packed(integers: Sequence[int]) -> array[int]:
+def _packed(integers: Sequence[int]) -> bytes:
     packed = array("q", integers)
     if IS_SWAPPED:
         packed.byteswap()
-    return packed
+    return packed.tobytes()
 
 
 def _unpacked(data: bytes) -> list[int]:
@@ -209,6 +203,27 @@ def _enqueued(change: Enqueued) -> _Record:
     return _Record(Kind.ENQUEUED, integers, text, contents, sum(sizes))
 
 
+def _enqueued_one(fragment: FragmentKey, message: StoredMessage) -> tuple[bytes, bytes]:
+    """The same record for a message that comes alone: columns of one integer each."""
+    content = message.content
+    front = _ENQUEUED_ONE.pack(
+        ENQUEUED,
+        fragment,
+        ENQUEUED_COLUMNS,
+        0,
+        len(content),
+        message.sequence_number,
+        message.state,
+        message.due_at,
+        message.expires_at,
+        message.delivery_count,
+        message.enqueued_at,
+        message.enqueued_sequence_number,
+        len(content),
+    )
+    return front, content
+
+
 class _SharedPieces(NamedTuple):
     """What the records of all fragments that get the same rows have in common."""
 
@@ -219,20 +234,20 @@ class _SharedPieces(NamedTuple):
 
 def _copied(
     change: Copied, shared: dict[int, _SharedPieces], numbers: dict[tuple[int, int], bytes]
-) -> tuple[Piece, ...]:
+) -> tuple[bytes, ...]:
     """A record of new rows like any other."""
     rows = change.rows
     pieces = shared.get(id(rows))
     if pieces is None:
         _, integers, text, tail, _ = _enqueued(Enqueued(change.fragment, list(rows.messages)))
-        pieces = _SharedPieces(_packed(integers[len(rows) :]).tobytes(), text, b"".join(tail))
+        pieces = _SharedPieces(_packed(integers[len(rows) :]), text, b"".join(tail))
         shared[id(rows)] = pieces
     frame = FRAME.pack(Kind.ENQUEUED, change.fragment, ENQUEUED_COLUMNS * len(rows), len(pieces.text), len(pieces.tail))
     # Subscriptions of the same age have the same numbers.
     run = change.first_number, change.first_number + len(rows)
     packed = numbers.get(run)
     if packed is None:
-        packed = numbers[run] = _packed(range(*run)).tobytes()
+        packed = numbers[run] = _packed(range(*run))
     return frame, packed, *pieces
 
 

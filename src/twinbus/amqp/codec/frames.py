@@ -50,7 +50,8 @@ class FrameReader:
         assert frame_size_max >= FRAME_SIZE_MIN
         self._frame_size_max = frame_size_max
         self._rest = bytearray()
-        self._unread = b""
+        self.unread = b""
+        """Holds bytes that wait because the caller stopped early, or its share was used up: call `frames` again."""
         self._unread_start = 0
         self._wanted = 8
         self.last_start = -1
@@ -62,14 +63,14 @@ class FrameReader:
 
     @property
     def unread_size(self) -> int:
-        """Bytes that wait because the caller stopped early, or its share was used up: call `frames` again."""
-        return len(self._unread) - self._unread_start if self._unread else 0
+        """How many bytes of `unread` wait."""
+        return len(self.unread) - self._unread_start if self.unread else 0
 
     def keep(self, data: bytes) -> None:
         """Keep bytes for a later call of `frames`; ConnectionFault if they are more than one frame may hold."""
-        if self._unread:
-            self._rest += self._unread[self._unread_start :]
-            self._unread = b""
+        if self.unread:
+            self._rest += self.unread[self._unread_start :]
+            self.unread = b""
         self._rest += data
         if len(self._rest) > self._frame_size_max:
             raise ConnectionFault(f"{len(self._rest)} bytes arrived before this side could read them.")
@@ -82,13 +83,13 @@ class FrameReader:
         """
         pos = 0
         joined = b""  # a large frame that began in an earlier call
-        if self._unread:
+        if self.unread:
             # Not cut off at the position: a slice of a long read would cost as much as the whole read.
             if data:
-                data = self._unread[self._unread_start :] + data
+                data = self.unread[self._unread_start :] + data
             else:
-                data, pos = self._unread, self._unread_start
-            self._unread = b""
+                data, pos = self.unread, self._unread_start
+            self.unread = b""
         elif self._rest:
             missing = self._wanted - len(self._rest)
             # Joined once per frame and not once per chunk: chunks may be single bytes.
@@ -151,6 +152,6 @@ class FrameReader:
             raise
         finally:
             if is_readable and length - pos >= 8:
-                self._unread, self._unread_start = data, pos
+                self.unread, self._unread_start = data, pos
             elif pos < length:
                 self._rest += data if not pos else data[pos:] if length - pos < LARGE else memoryview(data)[pos:]

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from enum import Enum
 from functools import partial
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.decision import Decision
@@ -94,7 +94,9 @@ class Placement:
         except QuotaExceeded as error:
             raise self._worded(error, messages) from None
 
-    # What is taken in steps: see `topic_placement`. A queue takes all of it at once.
+    # What is taken in steps: see `topic_placement`. A queue takes all of it at once, and is not asked about any of this.
+
+    takes_steps: ClassVar[bool] = False
 
     def is_busy(self, index: int) -> bool:
         """Whether what is staged in this fragment has to wait, or it would overtake something: then use `wait`."""
@@ -263,26 +265,16 @@ class Placement:
         origins: Sequence[int] | None,
         turn: int | None = None,
         *,
+        is_alone: bool = True,
         is_one_try: bool,
     ) -> None:
-        parts = self.cut(indexes)
-        is_alone = len(parts) == 1
-        for part in parts:
-            self._send_part(messages, part, places, now, reply, origins, turn, is_alone=is_alone, is_one_try=is_one_try)
-
-    def _send_part(
-        self,
-        messages: Sequence[Message],
-        indexes: list[int],
-        places: list[int],
-        now: Millis,
-        reply: SendReply,
-        origins: Sequence[int] | None,
-        turn: int | None,
-        *,
-        is_alone: bool,
-        is_one_try: bool,
-    ) -> None:
+        """`is_alone`: not one of several parts that take too long together."""
+        if self.takes_steps and is_alone and len(parts := self.cut(indexes)) > 1:
+            for part in parts:
+                self._send_some(
+                    messages, part, places, now, reply, origins, turn, is_alone=False, is_one_try=is_one_try
+                )
+            return
         is_whole = len(indexes) == len(messages)
         chosen = messages if is_whole else [messages[index] for index in indexes]
 
@@ -394,7 +386,7 @@ class _Run:
             self._tried_count += 1
             refusal: MessagingError | None = fragment.refusal
             if refusal is None:
-                if not self._is_alone or placement.is_busy(fragment.index) or placement.is_long(len(self._messages)):
+                if placement.takes_steps and self._has_to_wait(fragment):
                     placement.wait(fragment.index, partial(self._take_in_steps, fragment))
                     return
                 decision = Decision(fragment)
@@ -411,6 +403,10 @@ class _Run:
             self._pass_by(refusal)
         none_elsewhere = "No messaging store of another database is served here. Try again later."
         self._refused(self._refusal or FragmentUnavailable(none_elsewhere), now)
+
+    def _has_to_wait(self, fragment: Fragment) -> bool:
+        placement = self._placement
+        return not self._is_alone or placement.is_busy(fragment.index) or placement.is_long(len(self._messages))
 
     def _take_in_steps(self, fragment: Fragment, now: Millis) -> LongSteps:
         refusal: MessagingError | None = fragment.refusal

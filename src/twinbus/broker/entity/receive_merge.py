@@ -20,10 +20,6 @@ from twinbus.broker.telling import tell
 from twinbus.clock import Millis
 
 
-def _nobody_cares(ready: Callable[[], int]) -> None:
-    """Receivers with credit at other nodes would."""
-
-
 class ReceiveMerge:
     def __init__(self, fragments: Sequence[Fragment]) -> None:
         self._fragments = fragments
@@ -31,8 +27,9 @@ class ReceiveMerge:
         self._turn = 0
         self._is_pumping = False
         self._is_left_over = False
-        self.left_over: Callable[[Callable[[], int]], None] = _nobody_cares
-        """Called while messages are ready that no receiver has credit for, with what tells how many."""
+        self.left_over: Callable[[Callable[[], int]], None] | None = None
+        """Called while messages are ready that no receiver has credit for, with what tells how many: there may be receivers at other
+        nodes."""
 
     def __len__(self) -> int:
         return len(self._receivers)
@@ -53,7 +50,7 @@ class ReceiveMerge:
         return sum([len(fragment.lane.ready) for fragment in self._fragments])
 
     def pump(self, now: Millis) -> None:
-        if self._is_pumping:
+        if self._is_pumping or (not self._receivers and self.left_over is None):
             return
         self._is_pumping = True
         try:
@@ -63,7 +60,8 @@ class ReceiveMerge:
             self._is_pumping = False
         if self._is_left_over:
             self._is_left_over = False
-            self.left_over(self._ready_count)
+            if self.left_over is not None:
+                self.left_over(self._ready_count)
 
     def _share_out(self, now: Millis) -> bool:
         """One round over the receivers; false when nobody has credit or nothing is ready."""

@@ -35,6 +35,8 @@ StageInSteps = Callable[[Decision, Sequence[Message], Millis, Sequence[int] | No
 class TopicPlacement(Placement):
     """`copies_max`: how many rows a message can become. `stage_slowly`: as `stage`, in steps."""
 
+    takes_steps = True
+
     def __init__(
         self,
         settings: EntitySettings,

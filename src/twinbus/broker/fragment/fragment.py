@@ -110,8 +110,12 @@ class Fragment:
     @property
     def taken_bytes(self) -> int:
         """Of the size that the entity may have here: its dead letters count too."""
-        others = (self.dead_letters, self.transfer_dead_letters)
-        return self.tally.size_bytes + sum([other.tally.size_bytes for other in others if other is not None])
+        size_bytes = self.tally.size_bytes
+        if self.dead_letters is not None:
+            size_bytes += self.dead_letters.tally.size_bytes
+        if self.transfer_dead_letters is not None:
+            size_bytes += self.transfer_dead_letters.tally.size_bytes
+        return size_bytes
 
     @property
     def is_available(self) -> bool:
@@ -335,7 +339,8 @@ class Fragment:
 
     def announce(self, lane: Lane, now: Millis) -> None:
         """Let those who wait know that there may be something for them."""
-        self.refill(lane)
+        if lane.beyond:
+            self.refill(lane)
         if lane.ready and self.watcher is not None:
             self.watcher.messages_ready(self, lane, now)
         elif not lane.is_open and self.sessions is not None:

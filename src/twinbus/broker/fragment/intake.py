@@ -43,7 +43,8 @@ def check_history(fragment: Fragment, message_count: int) -> None:
 
 def check_room(fragment: Fragment, messages: Sequence[Message]) -> None:
     """Raises QuotaExceeded or ServerBusy if `stage` would."""
-    check_history(fragment, len(messages))
+    if fragment.duplicates is not None:
+        check_history(fragment, len(messages))
     check_size(fragment, fragment.taken_bytes, sum([len(message.content) for message in messages]))
 
 

@@ -69,7 +69,7 @@ class Attachment:
         self._wake = wake
         self._homes = TransactionHomes(namespace.entities)
         self._transactions = Transactions(self._homes, namespace.new_transaction, namespace.transaction_room)
-        self._reads = ReadTurns()
+        self.reads = ReadTurns()
         self.who = ""  # what the client called itself when it opened the connection
         self._receivers = ReceiverAttach(
             bindings, namespace.traffic, self._meter_of, self._transactions, self._homes, wake
@@ -94,18 +94,13 @@ class Attachment:
 
     def tick(self, now: Millis) -> None:
         self._management.tick(now)
-        self._reads.tick(now)
-
-    @property
-    def is_behind(self) -> bool:
-        """Requests wait until the client has read the answers to others."""
-        return self._reads.is_behind
+        self.reads.tick(now)
 
     def pause(self) -> None:
-        self._reads.pause()
+        self.reads.pause()
 
     def resume(self, now: Millis) -> None:
-        self._reads.resume(now)
+        self.reads.resume(now)
 
     def _bind_incoming(self, link: IncomingLink, address: str, now: Millis) -> None:
         parsed, node_name = parse_address(address), strip_authority(address).lower()
@@ -201,7 +196,7 @@ class Attachment:
             self._namespace.traffic.of(address.entity_path).requests += 1
             # In a transaction it cannot wait: the commit may be the next thing that the client sends.
             if request.operation in BRINGS_MESSAGES and request.txn_id is None:
-                self._reads.ask(partial(serve, request), now, now + timeout_of(request), respond)
+                self.reads.ask(partial(serve, request), now, now + timeout_of(request), respond)
             else:
                 serve(request, now, respond)
 

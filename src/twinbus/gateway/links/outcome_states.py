@@ -6,7 +6,7 @@
 The confirmation is the same outcome without the client's error: the SDKs take an echoed error for a failed settlement.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from twinbus.amqp.codec.delivery_state import (
     ACCEPTED,
@@ -92,22 +92,21 @@ def _texts(mapping: Mapping[object, object] | None) -> dict[str, object]:
     return {} if mapping is None else {str(key): value for key, value in mapping.items()}
 
 
-def ranges(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
     """Runs of consecutive delivery ids as (first, last), so that one disposition answers many.
 
     Each id occurs once, except -1, which stands for deliveries that nobody waits for; it may begin a run.
     """
     ordered = sorted(numbers)
     if not ordered:
-        return
+        return []
     first, last = ordered[0], ordered[-1]
     if last - first == len(ordered) - 1 and first >= 0:  # nearly always: a burst of one link, answered whole
-        yield first, last
-        return
-    last = first
+        return [(first, last)]
+    runs, last = [], first
     for number in ordered[1:]:
         if number != last + 1:
-            yield first, last
+            runs.append((first, last))
             first = number
         last = number
-    yield first, last
+    return [*runs, (first, last)]

@@ -191,22 +191,23 @@ class AmqpTransport(asyncio.Protocol):
         gateway, transport = self._gateway, self._transport
         if gateway is None or transport is None or transport.is_closing():
             return
-        pieces = gateway.pieces_to_send()
+        pieces = gateway.connection.pieces_to_send()
         if len(pieces) == 1:
             transport.write(pieces[0])
         elif pieces:
             transport.writelines(pieces)
-        if gateway.is_closed:
+        if gateway.connection.should_disconnect:
             self._end(transport)
-        elif (gateway.is_flooded or self._is_waiting or self._is_unread(gateway, transport)) != self.is_reading_paused:
-            self.is_reading_paused = not self.is_reading_paused
+            return
+        is_full = gateway.is_flooded or self._is_waiting
+        if self._is_writing_paused and not is_full:
+            is_full = transport.get_write_buffer_size() > gateway.unread_size_max
+        if is_full != self.is_reading_paused:
+            self.is_reading_paused = is_full
             if self.is_reading_paused:
                 transport.pause_reading()
             else:
                 transport.resume_reading()
-
-    def _is_unread(self, gateway: ConnectionGateway, transport: asyncio.Transport) -> bool:
-        return self._is_writing_paused and transport.get_write_buffer_size() > gateway.unread_size_max
 
     def _end(self, transport: asyncio.Transport) -> None:
         if transport.is_closing():

@@ -18,7 +18,7 @@ import select
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -101,26 +101,25 @@ class SocketEnd:
                 return
             if size == 0 and not taken:
                 raise EOFError
-            requests += self._requests(size)
+            for kind, content in self._frames.take(size):
+                requests.append(self._request(kind, content))
             if size < len(space):
                 return
             taken, flags = taken + size, socket.MSG_DONTWAIT
 
-    def _requests(self, size: int) -> Iterator[Request]:
-        for kind, content in self._frames.take(size):
-            if kind == COMMIT:
-                yield Commit([bytes(content)])
-            elif kind == LAID_COMMIT:
-                place, length = LAID.unpack(content)
-                yield Commit([self._commits[place : place + length]])
-            elif kind == QUERY:
-                if self._room is not None:
-                    self._room.give_up(*COUNT.unpack_from(content))
-                yield Query(pickle.loads(content[COUNT.size :]))
-            elif kind == UNWRITABLE:
-                yield Unwritable(str(content, "utf-8"))
-            else:
-                yield Switch(*pickle.loads(content))
+    def _request(self, kind: int, content: memoryview) -> Request:
+        if kind == COMMIT:
+            return Commit([bytes(content)])
+        if kind == LAID_COMMIT:
+            place, length = LAID.unpack(content)
+            return Commit([self._commits[place : place + length]])
+        if kind == QUERY:
+            if self._room is not None:
+                self._room.give_up(*COUNT.unpack_from(content))
+            return Query(pickle.loads(content[COUNT.size :]))
+        if kind == UNWRITABLE:
+            return Unwritable(str(content, "utf-8"))
+        return Switch(*pickle.loads(content))
 
     def send(self, events: Sequence[Event]) -> None:
         try:

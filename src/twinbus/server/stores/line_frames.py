@@ -23,7 +23,7 @@ from typing import Any, Final, TypeGuard
 
 from twinbus.server.stores.shared_room import LAID_SIZE_MIN, Room
 from twinbus.store.changes import StoredMessage
-from twinbus.store.journal_record import Piece, encode_rows, record_size
+from twinbus.store.journal_record import encode_rows
 
 HEADER: Final = Struct("=BI")
 COUNT: Final = Struct("=I")
@@ -64,11 +64,11 @@ def is_rows(result: object) -> TypeGuard[list[StoredMessage]]:
     return isinstance(result, list) and bool(result) and isinstance(result[0], StoredMessage)
 
 
-def row_frames(rows: list[StoredMessage], room: Room | None) -> Iterator[tuple[int, list[Piece]]]:
+def row_frames(rows: list[StoredMessage], room: Room | None) -> Iterator[tuple[int, list[bytes]]]:
     """The frames of an answer: the size of each, and its pieces."""
     for start, end in _parts(rows, 0, len(rows), PART_BYTES_MAX if room is None else LAID_PART_BYTES_MAX):
         pieces = encode_rows(rows[start:end])
-        size = record_size(pieces)
+        size = sum(map(len, pieces))
         place = room.lay_down(pieces, size) if room is not None and size >= LAID_SIZE_MIN else None
         if place is not None:
             kind = LAID_ROWS if end == len(rows) else SOME_LAID_ROWS
@@ -77,10 +77,10 @@ def row_frames(rows: list[StoredMessage], room: Room | None) -> Iterator[tuple[i
             yield from _sent_frames(rows, start, end)
 
 
-def _sent_frames(rows: list[StoredMessage], start: int, end: int) -> Iterator[tuple[int, list[Piece]]]:
+def _sent_frames(rows: list[StoredMessage], start: int, end: int) -> Iterator[tuple[int, list[bytes]]]:
     for first, last in _parts(rows, start, end, PART_BYTES_MAX):
         pieces = encode_rows(rows[first:last])
-        size = record_size(pieces)
+        size = sum(map(len, pieces))
         yield HEADER.size + size, [HEADER.pack(ROWS if last == len(rows) else SOME_ROWS, size), *pieces]
 
 
@@ -105,33 +105,38 @@ class FrameSpace:
         self._size = size
         self._space = memoryview(bytearray(size))
         self._filled = 0
+        self._start = 0  # of the first frame that is not complete
 
     def free(self) -> memoryview:
         """Where the next bytes belong. `take` has to tell how many there were."""
+        if self._start == self._filled and len(self._space) == self._size:
+            self._start = self._filled = 0
+        else:
+            self._make_room()
         return self._space[self._filled :]
 
-    def take(self, size: int) -> Iterator[tuple[int, memoryview]]:
+    def take(self, size: int) -> list[tuple[int, memoryview]]:
         """So many bytes were added: kinds and contents of the frames that are now complete, to be used before the next `free`."""
-        start, self._filled = 0, self._filled + size
-        needed = 0
-        while self._filled - start >= HEADER.size:
-            kind, content_size = HEADER.unpack_from(self._space, start)
+        space, start, filled = self._space, self._start, self._filled + size
+        found: list[tuple[int, memoryview]] = []
+        while filled - start >= HEADER.size:
+            kind, content_size = HEADER.unpack_from(space, start)
             end = start + HEADER.size + content_size
-            if end > self._filled:
-                needed = end - start
+            if end > filled:
                 break
-            yield kind, self._space[start + HEADER.size : end]
+            found.append((kind, space[start + HEADER.size : end]))
             start = end
-        self._keep(start, needed)
+        self._start, self._filled = start, filled
+        return found
 
-    def _keep(self, start: int, needed: int) -> None:
-        """What follows `start` stays, and there is space for as much as is needed."""
-        rest = self._space[start : self._filled]
-        self._filled = len(rest)
+    def _make_room(self) -> None:
+        """What is there of the next frame moves to the front, and there is space for all of it."""
+        rest = bytes(self._space[self._start : self._filled])
+        needed = 0
+        if len(rest) >= HEADER.size:
+            needed = HEADER.size + HEADER.unpack_from(rest)[1]
         wanted = max(self._size, needed)
         if len(self._space) != wanted:
-            space = memoryview(bytearray(wanted))
-            space[: len(rest)] = rest
-            self._space = space
-        elif start and rest:
-            self._space[: len(rest)] = bytes(rest)
+            self._space = memoryview(bytearray(wanted))
+        self._space[: len(rest)] = rest
+        self._start, self._filled = 0, len(rest)

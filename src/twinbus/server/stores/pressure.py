@@ -119,7 +119,8 @@ class StorePressure:
 
     def _progress(self, store: ServedStore, written_bytes: int) -> None:
         self._paces[store.index].wrote(written_bytes, self._time(), is_idle=store.is_idle)
-        self._let_in_others()
+        if self._held_back:
+            self._let_in_others()
 
     def _let_in_others(self) -> None:
         while self._held_back and not self._is_high():

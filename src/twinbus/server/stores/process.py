@@ -56,7 +56,7 @@ from twinbus.server.stores.served_store import (
 )
 from twinbus.server.stores.shared_room import LAID_SIZE_MIN, Room, halves, new_rooms
 from twinbus.store.changes import Change, Copied, StoredMessage
-from twinbus.store.journal_record import Piece, decode_rows, encode_changes
+from twinbus.store.journal_record import decode_rows, encode_changes
 from twinbus.store.reads import Read
 
 BUFFER_BYTES = 1 << 20
@@ -251,8 +251,10 @@ class SocketLine(asyncio.BufferedProtocol):
 
     def _answered(self, event: Event) -> Event:
         """Requests are answered in their order: what was laid down for these is not looked at any more."""
-        count = event.commits if isinstance(event, Done) else 1 if isinstance(event, Answer | Failed) else 0
-        laid_count = sum([self._is_laid.popleft() for _ in range(count)])
+        count = event.commits if type(event) is Done else 1 if isinstance(event, Answer | Failed) else 0
+        is_laid, laid_count = self._is_laid, 0
+        for _ in range(count):
+            laid_count += is_laid.popleft()
         if laid_count and self._room is not None:
             self._room.give_up(laid_count)
         return event
@@ -265,8 +267,9 @@ class SocketLine(asyncio.BufferedProtocol):
     def commit(self, changes: list[Change], /, *, is_awaited: bool = True) -> int:
         try:
             pieces = encode_changes(changes)
-            size = sum([len(piece) if isinstance(piece, bytes) else 8 * len(piece) for piece in pieces])
-            _check_size(size)
+            size = sum(map(len, pieces))
+            if size > COMMIT_BYTES_MAX:
+                raise ValueError(f"it has {size} bytes")
             place = self._room.lay_down(pieces, size) if self._room is not None and size >= LAID_SIZE_MIN else None
             is_in_pieces = place is None and bool(changes) and isinstance(changes[-1], Copied)
             body = b"" if is_in_pieces or place is not None else b"".join(pieces)
@@ -285,12 +288,11 @@ class SocketLine(asyncio.BufferedProtocol):
             self._send(COMMIT, body, is_awaited=is_awaited)
         return size
 
-    def _send_pieces(self, pieces: list[Piece], size: int) -> None:
+    def _send_pieces(self, pieces: list[bytes], size: int) -> None:
         """A commit of the same contents for many fragments: they are not joined, because that would take a copy of each."""
-        parts = [piece if isinstance(piece, bytes) else piece.tobytes() for piece in pieces]
         self._flush()
         if self._transport is not None:
-            self._transport.writelines([HEADER.pack(COMMIT, size), *parts])
+            self._transport.writelines([HEADER.pack(COMMIT, size), *pieces])
 
     def query(self, read: Read[Any], /) -> None:
         self._is_laid.append(False)
@@ -328,11 +330,6 @@ class SocketLine(asyncio.BufferedProtocol):
         self._out.clear()
         if data and self._transport is not None:
             self._transport.write(data)
-
-
-def _check_size(size: int) -> None:
-    if size > COMMIT_BYTES_MAX:
-        raise ValueError(f"it has {size} bytes")
 
 
 def _socket_pair() -> tuple[socket.socket, socket.socket]:

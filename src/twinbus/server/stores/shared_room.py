@@ -20,8 +20,6 @@ import os
 from collections import deque
 from collections.abc import Sequence
 
-from twinbus.store.journal_record import Piece
-
 HALF_BYTES = 4 << 20
 LAID_SIZE_MIN = 32 * 1024
 """Less is sent as quickly as its place."""
@@ -38,7 +36,7 @@ class Room:
         self._memory = memory
         self._runs: deque[tuple[int, int]] = deque()  # start and end, oldest first
 
-    def lay_down(self, pieces: Sequence[Piece], size: int) -> int | None:
+    def lay_down(self, pieces: Sequence[bytes], size: int) -> int | None:
         """Where they begin now; None if there is no room."""
         start = self._start_for(size)
         if start is None:
@@ -46,9 +44,8 @@ class Room:
         if len(pieces) < PIECES_JOINED_MIN:
             position = start
             for piece in pieces:
-                data = piece if isinstance(piece, bytes) else memoryview(piece).cast("B")
-                end = position + len(data)
-                self._memory[position:end] = data
+                end = position + len(piece)
+                self._memory[position:end] = piece
                 position = end
         else:
             self._memory[start : start + size] = b"".join(pieces)

@@ -111,7 +111,7 @@ class StoreWorker(Generic[Store, Part]):
             if self._store is None and self._wait_to_open() == 0.0:
                 self._open()
             requests, self._ahead = self._ahead, []
-            requests = requests or self._receive(self._wait_to_open() if self._store is None else self._wait_s)
+            requests = requests or self._receive(self._wait_s())
             if requests or self._store is None or self._is_pressed:
                 self._idle_s = self._rest_after_s
             else:
@@ -121,8 +121,10 @@ class StoreWorker(Generic[Store, Part]):
         if self._store is not None:
             self._close(self._store)
 
-    @property
     def _wait_s(self) -> float | None:
+        """How long to wait for requests; None: as long as there are none."""
+        if self._store is None:
+            return self._wait_to_open()
         return PRESSED_S if self._is_pressed else self._idle_s
 
     def _receive(self, timeout_s: float | None) -> list[Request]:
@@ -175,16 +177,14 @@ class StoreWorker(Generic[Store, Part]):
             if len(self._events) >= EVENTS_TOGETHER_MAX:
                 self._send()
         self._send()
-        if self._store is not None:
-            self._try(self._store, self._store.catch_up)
-        self._look_whether_pressed()
-        self._send()
-
-    def _look_whether_pressed(self) -> None:
+        if (store := self._store) is not None:
+            self._try(store, store.catch_up)
         is_pressed = self._store is not None and self._store.is_pressed()
         if is_pressed is not self._is_pressed:
             self._is_pressed = is_pressed
             self._events.append(Pressed(is_pressed))
+        if self._events:
+            self._send()
 
     def _serve_run(self, requests: Sequence[Request], start: int) -> int:
         """Serve one switch or query, or a run of commits as one. Returns where the next run starts."""

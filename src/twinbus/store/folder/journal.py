@@ -128,7 +128,7 @@ class SegmentFile:
 
     def append(self, bodies: Sequence[Body]) -> None:
         """Returns once the batch is on the disk. If this raises, it may or may not be there."""
-        size = sum([len(body) for body in bodies])
+        size = sum(map(len, bodies))
         facts = BATCH_FACTS.pack(size, self.next_sequence, self._salt)
         crc = crc32(facts)
         for body in bodies:
@@ -239,7 +239,7 @@ class SegmentFile:
             self._path.rename(self._path.with_name(SPARE_NAME))
 
     def _write(self, pieces: Sequence[Body], place: int) -> None:
-        size = sum([len(piece) for piece in pieces])
+        size = sum(map(len, pieces))
         written = os.pwritev(self._descriptor, pieces, place)
         if written != size:
             raise StoreUnavailable(f"{self._path}: wrote {written} bytes of {size}. Free some space.")

@@ -74,12 +74,10 @@ class CheckpointThread:
 
     def take_result(self) -> Sequence[Layer]:
         """The layers that have reached the tables, once. Raises the error of a failed checkpoint."""
-        if self.is_running:
+        if self._task is None or self._task.is_alive():
             return ()
         if self._failure is not None:
             raise self._failure
-        if not self._layers:
-            return ()
         done, self._layers, self._task = self._layers, (), None
         return done
 

@@ -29,9 +29,9 @@ class RowsBelow:
         self._tables = tables
         self._layers = layers
         self._snapshot: Snapshot | None = None
+        self._exit: ExitStack | None = None  # while there is a snapshot
         self._views: dict[FragmentKey, FragmentView] = {}
         self._known = known
-        self._exit = ExitStack()
 
     def prepare(self, wanted: Mapping[FragmentKey, Sequence[int]]) -> None:
         """These will be asked for: read them together."""
@@ -54,6 +54,7 @@ class RowsBelow:
 
     def _made_view(self, fragment: FragmentKey) -> FragmentView:
         if self._snapshot is None:
+            self._exit = ExitStack()
             self._snapshot = self._exit.enter_context(self._tables.snapshot())
         position = self._snapshot.position
         layers = [layer for layer in self._layers if layer.segment.number > position]
@@ -65,7 +66,8 @@ class RowsBelow:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._exit.close()
+        if self._exit is not None:
+            self._exit.close()
 
 
 def rows_needed(changes: Sequence[LocatedChange], top: Layer) -> dict[FragmentKey, list[int]]:
@@ -77,7 +79,7 @@ def rows_needed(changes: Sequence[LocatedChange], top: Layer) -> dict[FragmentKe
             known = {} if overlay is None else overlay.rows
             missing = [number for number in _numbers_before(change) if number not in known]
             needed.setdefault(change.fragment, []).extend(missing)
-    return {fragment: numbers for fragment, numbers in needed.items() if len(numbers) > 1}
+    return needed and {fragment: numbers for fragment, numbers in needed.items() if len(numbers) > 1}
 
 
 def _numbers_before(change: ActivatedTogether | RowAltered | RowsAltered) -> Sequence[int]:
