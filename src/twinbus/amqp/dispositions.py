@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from twinbus.amqp.codec.delivery_state import DeliveryState
 from twinbus.amqp.codec.frame_runs import UINT_CODE, DispositionShape, disposition_shape
 from twinbus.amqp.codec.performatives import RECEIVER, Disposition
-from twinbus.amqp.codec.transfer_reader import read_disposition
+from twinbus.amqp.codec.transfer_reader import DISPOSITION_MARK, read_disposition
 from twinbus.amqp.codec.transfer_writer import encode_disposition
 from twinbus.amqp.connection_context import ConnectionContext
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED, ConnectionFault
@@ -23,6 +23,7 @@ RANGES_FACTOR = 10
 """How often the dispositions of one read may name all deliveries that can be unsettled. A frame is small and its range is
 not: without a limit, a few thousand frames could use up all memory."""
 
+_MARK = DISPOSITION_MARK.to_bytes(4, "big")
 
 L = TypeVar("L")
 
@@ -79,6 +80,8 @@ class SessionDispositions:
     def run(self, data: bytes, start: int, pos: int, last_start: int) -> int:
         """Take the dispositions from `pos` on that are like the one whose body starts at `start`, which has just been taken, as
         far as they start at `last_start` or before. Returns where the first other frame starts."""
+        if data[pos + 8 : pos + 12] != _MARK:
+            return pos
         remembered = self._run
         if remembered is not None:
             end = self._take_run(remembered, data, pos, last_start)
