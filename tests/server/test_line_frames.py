@@ -1,6 +1,7 @@
 """Frames between a namespace and its store process: whole in, whole out, however they are cut on the way."""
 
 import socket
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -87,6 +88,16 @@ def test_frames_arrive_whole_however_they_are_cut_and_however_large_they_are(siz
     space = FrameSpace(SPACE)
     assert feed(space, b"".join([frame(*each) for each in sent]), step) == sent
     assert len(space.free()) == SPACE, "the space of a large frame has gone with it"
+
+
+def test_the_space_of_a_large_frame_goes_before_anything_else_arrives() -> None:
+    space, size = FrameSpace(SPACE), 10_000_000
+    tracemalloc.start()
+    try:
+        assert len(feed(space, frame(1, bytes(size)), size + HEADER.size)) == 1
+        assert tracemalloc.get_traced_memory()[0] < size
+    finally:
+        tracemalloc.stop()
 
 
 def test_there_is_always_room_for_more() -> None:

@@ -109,7 +109,7 @@ class FrameSpace:
 
     def free(self) -> memoryview:
         """Where the next bytes belong. `take` has to tell how many there were."""
-        if self._start == self._filled and len(self._space) == self._size:
+        if self._start == self._filled:
             self._start = self._filled = 0
         else:
             self._make_room()
@@ -126,6 +126,8 @@ class FrameSpace:
                 break
             found.append((kind, space[start + HEADER.size : end]))
             start = end
+        if start == filled and len(space) > self._size:
+            self._space, start, filled = memoryview(bytearray(self._size)), 0, 0
         self._start, self._filled = start, filled
         return found
 
