@@ -68,7 +68,19 @@ def read_composite(cls: type[C], value: Value) -> C:
     slots = _slots(cls)
     if len(value) > len(slots):
         raise DecodeError(f"{cls.NAME} has {len(value)} fields; it takes at most {len(slots)}")
-    return cls(**{slot.name: _read_field(cls, slot, field) for slot, field in zip_longest(slots, value)})
+    found: dict[str, Any] = {}
+    # In one loop and not with a function for each field: a receiver that takes messages one by one sends a flow for each.
+    for (name, field_type, default, is_mandatory), field in zip_longest(slots, value):
+        if field is None:
+            if is_mandatory:
+                raise DecodeError(f"{cls.NAME} has no {name}, which is mandatory")
+            found[name] = default
+            continue
+        try:
+            found[name] = field_type.read(field)
+        except ValueError:
+            raise DecodeError(f"{name} of {cls.NAME} is {shortened(field)}; it has to be {field_type.name}") from None
+    return cls(**found)
 
 
 def one_of(name: str, *classes: type[Composite]) -> FieldType:
@@ -100,19 +112,6 @@ def _slots(cls: type[Composite]) -> tuple[_Slot, ...]:
             for field in fields(cls)
         )
     return found
-
-
-def _read_field(cls: type[Composite], slot: _Slot, value: Value) -> Any:
-    if value is None:
-        if slot.is_mandatory:
-            raise DecodeError(f"{cls.NAME} has no {slot.name}, which is mandatory")
-        return slot.default
-    try:
-        return slot.field_type.read(value)
-    except ValueError:
-        raise DecodeError(
-            f"{slot.name} of {cls.NAME} is {shortened(value)}; it has to be {slot.field_type.name}"
-        ) from None
 
 
 def _integer(name: str, bits: int, wire_type: Callable[[int], Value]) -> FieldType:
