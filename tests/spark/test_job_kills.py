@@ -96,9 +96,9 @@ def test_a_capture_and_the_replay_of_its_lake_that_are_killed_keep_each_message_
     trial.entities.send(queue, trial.bodies)
     lake = ("--lake", str(tmp_path / "lake"))
     capture = ("capture", queue, *lake, "--available-now", "--consume", "--batch-messages", "200")
-    trial.die_and_finish(trial.job(*capture), 500)
+    trial.die_and_finish(trial.job(*capture), 78)
     assert trial.bus.count(queue) == 0
-    trial.die_and_finish(trial.job("replay", queue, *lake, "--to", again), 40)
+    trial.die_and_finish(trial.job("replay", queue, *lake, "--to", again), 13)
     assert sorted(trial.bus.take_all(again)) == sorted(trial.bodies)
 
 
@@ -111,7 +111,7 @@ def test_a_stream_from_queue_to_queue_that_is_killed_forwards_each_message_once(
     target = trial.entities.queue(requires_duplicate_detection=True)
     trial.entities.send(queue, trial.bodies)
     doomed = trial.program("-m", "tests.spark.crash_job", "forward", queue, target, str(tmp_path))
-    trial.die_and_finish(doomed, 500)
+    trial.die_and_finish(doomed, 101)
     assert sorted(trial.bus.take_all(target)) == sorted(trial.bodies)
     assert trial.bus.count(queue) == 0
 

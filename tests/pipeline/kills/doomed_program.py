@@ -1,6 +1,6 @@
 """A program that is killed over a tripwire, and run again until it is done.
 
-calm run            counts the frames that the whole work takes
+calm run            everything passes
 run with a number   dies over that frame, unless it is done before
 """
 
@@ -27,6 +27,7 @@ class DoomedProgram:
         self._log = log
         self._environment = {**os.environ, **environment}
         self._run_s_max = run_s_max
+        self._frame_count = 0  # that passed in the last run
 
     def run(self, number: int = 0, *, goes_on: bool = False) -> int:
         """The exit code, that of a kill where it was killed."""
@@ -38,14 +39,19 @@ class DoomedProgram:
         try:
             return process.wait(self._run_s_max)
         finally:
+            self._frame_count = self._wire.count
             self._wire.set(lambda: None, 0, goes_on=True)
             kill_session(process.pid)
             process.wait()
 
     def run_and_die(self, dice: Random, frames: int, times: int) -> None:
         """`frames` is about what the whole work takes; a program that has less left to do may survive."""
-        for _ in range(times):
+        for death in range(times):
             if self.run(dice.randrange(1, frames + 1), goes_on=dice.random() < 0.5) == 0:
+                found = self._frame_count
+                assert death or 2 * found >= frames, (
+                    f"all of it took {found} frames of {frames}: hardly anybody would die"
+                )
                 return
 
     def run_to_the_end(self) -> None:
