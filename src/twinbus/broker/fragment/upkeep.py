@@ -33,7 +33,7 @@ from twinbus.store.changes import DuplicatesForgotten, StoredMessage, SubQueue
 from twinbus.store.reads import DueFacts, DueRows, ExpiredRows, Read, Timely, TimelyFacts
 
 DUE_COUNT_MAX = 256
-DUE_UNREAD_MAX = 2_048
+DUE_UNREAD_MAX = 512
 """Where at least DUE_COUNT_MAX are due at once: some milliseconds for each piece, and contents are not read."""
 SWEEP_COUNT_MAX = 256
 # What is expired but locked is looked at again after this.
