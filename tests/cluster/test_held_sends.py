@@ -148,6 +148,28 @@ def test_the_second_try_is_for_own_stores_when_their_lease_was_renewed_since_the
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
+def test_the_second_try_is_not_for_the_node_that_lost_the_first_one_while_own_stores_may_be_renewed(
+    sim: ClusterSimulation, is_batch: bool
+) -> None:
+    """A node that was cut off and is reached again may not reach its databases yet."""
+    lease = RenewedLease()
+    sim.has_stepped_lines = True
+    sent = Sent(sim, is_batch=is_batch)
+    (first,) = [link for link in sim.links if 0 in link.nodes and link.one.take_output()]
+    for store in stores_of(sim, 0):
+        sim.return_store(store)
+        sim.brokers[store].lease = lease
+    cut_from_others(sim)
+    sim.connect()
+    again = next(link for link in sim.links if link.nodes == first.nodes)
+    for is_back in (False, True):
+        again.step(sim.now, is_back=is_back)
+    lease.until = 2.0
+    sim.advance(200, 100)
+    assert sent.is_accepted
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
 def test_where_no_node_is_reached_the_error_comes_after_a_while(sim: ClusterSimulation, is_batch: bool) -> None:
     cut_from_others(sim)
     sent = Sent(sim, is_batch=is_batch)

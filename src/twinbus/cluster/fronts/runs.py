@@ -119,8 +119,10 @@ class Search:
 
     @property
     def _is_another_reached(self) -> bool:
+        """So it will be heard of soon, or not be reached any more: a lease that is not renewed ends."""
         peers, others = self._way.peers, [node for node in self._left if node != self._lost_at]
-        return any(self._lives(node) if node == peers.node else peers[node].is_open for node in others)
+        is_here = any(each.refusal is None for each in self._own_fragments())
+        return any(is_here if node == peers.node else peers[node].is_open for node in others)
 
     def begin_again(self) -> None:
         """With all nodes that have stores by now, in a database that has not failed."""
