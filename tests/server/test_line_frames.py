@@ -100,6 +100,17 @@ def test_the_space_of_a_large_frame_goes_before_anything_else_arrives() -> None:
         tracemalloc.stop()
 
 
+def test_a_large_frame_is_not_moved_while_the_rest_of_it_comes() -> None:
+    space, size = FrameSpace(SPACE), 1_000_000
+    feed(space, frame(1, bytes(size))[:-1], size)
+    tracemalloc.start()
+    try:
+        assert len(space.free()) == 1
+        assert tracemalloc.get_traced_memory()[1] < size
+    finally:
+        tracemalloc.stop()
+
+
 def test_there_is_always_room_for_more() -> None:
     space = FrameSpace(SPACE)
     exact = frame(1, bytes(SPACE - HEADER.size))

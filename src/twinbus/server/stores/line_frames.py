@@ -132,13 +132,16 @@ class FrameSpace:
         return found
 
     def _make_room(self) -> None:
-        """What is there of the next frame moves to the front, and there is space for all of it."""
-        rest = bytes(self._space[self._start : self._filled])
+        """There is space for all of the next frame, and what is there of it is at the front."""
+        space, start, filled = self._space, self._start, self._filled
         needed = 0
-        if len(rest) >= HEADER.size:
-            needed = HEADER.size + HEADER.unpack_from(rest)[1]
+        if filled - start >= HEADER.size:
+            needed = HEADER.size + HEADER.unpack_from(space, start)[1]
         wanted = max(self._size, needed)
-        if len(self._space) != wanted:
+        if start == 0 and len(space) == wanted:
+            return  # a large frame comes in many reads, and to move it for each would take a copy of all that is there
+        rest = bytes(space[start:filled])
+        if len(space) != wanted:
             self._space = memoryview(bytearray(wanted))
         self._space[: len(rest)] = rest
         self._start, self._filled = 0, len(rest)
