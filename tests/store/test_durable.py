@@ -1,10 +1,12 @@
 """What only a store on a disk has to stand: opening, crashes, damage, a full disk."""
 
+import gc
 import os
 import resource
 import shutil
 import sqlite3
 import struct
+import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -115,6 +117,21 @@ def test_a_close_leaves_nothing_to_replay(folder: Path) -> None:
     store.close()
     (number,) = segment_numbers(folder)
     assert segment_path(folder, number).stat().st_size < 1_000
+
+
+def test_a_closed_store_leaves_nothing_to_the_collector(folder: Path) -> None:
+    """It comes seldom in a server, and a store that fails again and again is opened again each time."""
+    store = FolderStore(folder)
+    holding(store, row(1), row(2))
+    assert numbers(everything(store)) == [1, 2]
+    gc.disable()
+    try:
+        store.close()
+        reference = weakref.ref(store)
+        del store
+        assert reference() is None
+    finally:
+        gc.enable()
 
 
 def test_a_last_commit_torn_at_any_byte_is_absent_or_whole(folder: Path) -> None:

@@ -56,7 +56,8 @@ class _Late(NamedTuple):
 
 class _Failing:
     """Around everything that is asked of a store: turns errors of the system into StoreUnavailable, after which the store refuses all
-    work. One for all calls, because a commit of one message is inside it twice."""
+    work. A class and not a generator, because a commit of one message is inside it twice. One for each call: if the store kept it,
+    each would hold the other, and all that a closed store had in memory would stay until the collector comes, which is seldom."""
 
     __slots__ = ("_store",)
 
@@ -86,7 +87,6 @@ class DurableStore:
     def __init__(self, medium: Medium, limits: StoreLimits | None = None, start_task: StartTask = start_thread) -> None:
         self._medium = medium
         self._limits = limits or StoreLimits()
-        self._failing = _Failing(self)
         self._failure: str | None = None
         self._is_closed = False
         self._layers: list[Layer] = []  # bottom first; the last one takes commits
@@ -101,7 +101,7 @@ class DurableStore:
         self._start_task = start_task
         self._traffic = self._limits.traffic or CommitTraffic()
         try:
-            with self._failing:
+            with _Failing(self):
                 self._open()
         except BaseException:
             self._release()
@@ -124,7 +124,7 @@ class DurableStore:
             self._start_checkpoint()
 
     def commit(self, changes: Sequence[Change]) -> None:
-        with self._failing:
+        with _Failing(self):
             body = b"".join(encode_changes(changes))
         self.commit_records([body])
 
@@ -137,7 +137,7 @@ class DurableStore:
             self._traffic.ended(id(self))
 
     def _commit_records(self, bodies: Sequence[Body]) -> None:
-        with self._failing:
+        with _Failing(self):
             size = sum(map(len, bodies))
             if not size:
                 return
@@ -170,11 +170,11 @@ class DurableStore:
         return self._checkpoints.is_running and self._is_full((1 + self._limits.backlog_factor) / 2)
 
     def catch_up(self) -> None:
-        with self._failing:
+        with _Failing(self):
             self._catch_up()
 
     def summaries(self) -> list[FragmentSummary]:
-        with self._failing:
+        with _Failing(self):
             self._catch_up()
             with self._tables().snapshot() as tables:
                 return sum_fragments(tables, self._layers_above(tables.position), self._last_numbers)
@@ -230,12 +230,12 @@ class DurableStore:
             return view.sessions()
 
     def prepare_session_list(self, fragment: FragmentKey) -> bool:
-        with self._failing:
+        with _Failing(self):
             self._catch_up()
             return self._session_lists.prepare(fragment, self.next_sequence, partial(self._session_steps, fragment))
 
     def session_list(self, fragment: FragmentKey) -> SessionList:
-        with self._failing:
+        with _Failing(self):
             self._catch_up()
             return self._session_lists.get(fragment, self.next_sequence, partial(self._session_steps, fragment))
 
@@ -255,18 +255,18 @@ class DurableStore:
             return view.duplicates()
 
     def kept_in(self) -> str:
-        with self._failing:
+        with _Failing(self):
             return self._medium.kept_in()
 
     def epoch(self) -> int:
         return self._medium.epoch
 
     def damage(self) -> list[Damage]:
-        with self._failing:
+        with _Failing(self):
             return self._tables().damage()
 
     def check(self, after: int) -> CheckedPage:
-        with self._failing:
+        with _Failing(self):
             page = self._tables().check(after)
             if page.damaged:
                 raise RowsDamaged("rows are damaged", page.damaged)
@@ -275,7 +275,7 @@ class DurableStore:
     def rest(self) -> None:
         """Start a checkpoint, so that rows that are gone do not keep their space while nothing happens."""
         self._session_lists.forget()
-        with self._failing:
+        with _Failing(self):
             self._catch_up()
             checkpoints = self._checkpoint_thread()
             if checkpoints.is_running:
@@ -289,7 +289,7 @@ class DurableStore:
 
     def checkpoint(self) -> None:
         """Write everything committed to the tables, and wait for it."""
-        with self._failing:
+        with _Failing(self):
             self._catch_up()
             self._finish_checkpoint()
             self._seal()
@@ -299,7 +299,7 @@ class DurableStore:
 
     def wait_for_checkpoint(self) -> None:
         """Wait for the checkpoint that is running, if any."""
-        with self._failing:
+        with _Failing(self):
             self._finish_checkpoint()
 
     def close(self) -> None:
@@ -420,7 +420,7 @@ class DurableStore:
 
     @contextmanager
     def _view(self, fragment: FragmentKey) -> Iterator[FragmentView]:
-        with self._failing:
+        with _Failing(self):
             self._catch_up()
             with self._tables().snapshot(fragment) as tables:
                 yield FragmentView(tables, self._layers_above(tables.position), fragment)
