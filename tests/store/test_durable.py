@@ -7,14 +7,14 @@ import shutil
 import sqlite3
 import struct
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.contract.rows import DEFERRED, HERE, SCHEDULED, UNLIMITED, everything, holding, numbers, row
-from tests.store.held_tasks import HeldTasks
+from tests.store.held_tasks import HeldTask, HeldTasks
 from twinbus.clock import NEVER
 from twinbus.errors import StoreDamaged, StoreInUse, StoreUnavailable
 from twinbus.model.wire_names import MessageState
@@ -268,6 +268,37 @@ def test_commits_go_on_while_a_checkpoint_is_under_way(folder: Path) -> None:
     store.commit([Removed(HERE, [2])])
     assert numbers(everything(store)) == list(range(3, 15))
     assert contents(crashed(folder)) == list(range(3, 15))
+    store.close()
+
+
+class EndingTask(HeldTask):
+    """Once it is told to end, it does so just after somebody has seen that it runs."""
+
+    is_ending = False
+
+    def is_alive(self) -> bool:
+        is_alive = super().is_alive()
+        if self.is_ending:
+            self.join()
+        return is_alive
+
+
+def test_a_checkpoint_may_end_while_a_commit_looks_whether_it_runs(folder: Path) -> None:
+    tasks: list[EndingTask] = []
+
+    def start_task(work: Callable[[], None]) -> EndingTask:
+        tasks.append(EndingTask(work))
+        return tasks[-1]
+
+    store = FolderStore(folder, EIGHT_ENTRIES, start_task)
+    holding(store, *(row(number) for number in range(1, 10)))
+    store.commit([Removed(HERE, [1])])
+    begin_checkpoint(store, 10)
+    (task,) = tasks
+    task.is_ending = True
+    store.commit([Removed(HERE, [2])])
+    assert not task.is_alive()
+    assert numbers(everything(store)) == list(range(3, 15))
     store.close()
 
 

@@ -350,8 +350,10 @@ class DurableStore:
         A checkpoint waits until the top is half full again: most of what is sealed may have been received by then.
         """
         checkpoints = self._checkpoint_thread()
-        self._drop_checkpointed()
+        # Asked before the result is taken: if it ended between the two and did not count as running, the next one would start over
+        # a result that nobody has taken.
         is_running = checkpoints.is_running
+        self._drop_checkpointed()
         if len(self._layers) > 1 and not is_running and self._is_full(CHECKPOINT_AT):
             self._start_checkpoint()
             is_running = checkpoints.is_running
