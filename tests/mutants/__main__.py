@@ -40,7 +40,7 @@ FOLDERS = (
     *("meter", "model", "server", "simulation", "store"),
 )
 """Of tests that start no process; those of `client`, `http` and `server` start namespaces in their own."""
-FILES_TOGETHER = 20
+FILES_TOGETHER = 4
 PROCESSES = 2
 
 
@@ -95,7 +95,8 @@ def main() -> int:
         trees = [
             stack.enter_context(Tree(ROOT, [f"tests/{folder}" for folder in FOLDERS])) for _ in range(options.processes)
         ]
-        signal.signal(signal.SIGTERM, lambda *_: _abandon(trees))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: _abandon(trees))
         source = trees[0].source
         chosen = sample(every_mutant(source, options.package or PACKAGES, options.file), options.count, options.seed)
         print(f"{len(chosen)} changes with seed {options.seed}; first a run of all tests without a change", flush=True)
@@ -108,7 +109,9 @@ def main() -> int:
 
 
 def _abandon(trees: list[Tree]) -> None:
-    """Or processes and folders would stay behind, and threads keep this one waiting."""
+    """Or processes and folders would stay behind, and threads keep this one waiting. Once: `timeout` signals twice."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
     for tree in trees:
         tree.abandon()
     os._exit(1)

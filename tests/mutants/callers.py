@@ -71,18 +71,22 @@ def _first(tests: list[TimedTest], seconds_max: float) -> list[TimedTest]:
 
 
 class ReachReport:
-    """A file that keeps what was seen, for as long as neither the source nor a file of tests changes."""
+    """A file that keeps what was seen, of each file of tests for as long as neither it nor anything that it reached changes."""
 
     def __init__(self, root: Path, path: Path | None) -> None:
         self._root = root
         self._path = path
-        self._source_digest = digest((root / "src").rglob("*.py"))
+        source = root / "src" / "twinbus"
+        self._source = {each.relative_to(source).as_posix(): digest([each]) for each in source.rglob("*.py")}
         self.test_files: dict[str, Any] = {}
         self.imported: dict[str, int] = {}
         if path is not None and path.exists():
             kept = json.loads(path.read_text())
-            if kept["source"] == self._source_digest:
-                self.test_files, self.imported = kept["test_files"], kept["imported"]
+            changed = {file for file, known in kept["source"].items() if self._source.get(file) != known}
+            self.test_files = {
+                name: facts for name, facts in kept["test_files"].items() if changed.isdisjoint(_reached(facts))
+            }
+            self.imported = {file: lines for file, lines in kept["imported"].items() if file not in changed}
 
     def missing(self, test_files: Iterable[str]) -> list[str]:
         """And forgets what is out of date."""
@@ -101,5 +105,9 @@ class ReachReport:
         for file, lines in found["imported"].items():
             self.imported[file] = self.imported.get(file, 0) | int(lines, 16)
         if self._path is not None:
-            kept = {"source": self._source_digest, "test_files": self.test_files, "imported": self.imported}
+            kept = {"source": self._source, "test_files": self.test_files, "imported": self.imported}
             self._path.write_text(json.dumps(kept))
+
+
+def _reached(facts: Mapping[str, Any]) -> set[str]:
+    return {file for test in facts["tests"].values() for file in test["lines"]}

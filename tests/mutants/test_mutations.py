@@ -1,6 +1,9 @@
 """The changes that `make mutants` makes, and the list of those that nobody can notice."""
 
+import json
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,8 @@ from tests.mutants.__main__ import ROOT, Mutant, every_mutant, sample
 from tests.mutants.callers import Callers, ReachReport
 from tests.mutants.equivalent import Equivalent, Equivalents
 from tests.mutants.mutations import KINDS, Mutation, is_valid, mutations
-from tests.mutants.reach import bits
+from tests.mutants.reach import bits, digest
+from tests.mutants.trial import COPIED, TREE, Tree
 
 
 def changed(source: str, kind: str) -> list[str]:
@@ -109,23 +113,41 @@ def test_the_tests_of_a_change_reach_its_statement_and_the_nearest_and_quickest_
     assert names(imported) == ("", everybody), "of those that import it"
 
 
-def test_what_tests_reach_is_kept_until_the_source_or_their_file_changes(tmp_path: Path) -> None:
+def test_what_tests_reach_is_kept_until_something_of_that_or_their_file_changes(tmp_path: Path) -> None:
     root, kept = tmp_path / "root", tmp_path / "reach.json"
-    (root / "src").mkdir(parents=True)
-    for name in ("src/a.py", "one.py", "two.py"):
-        (root / name).write_text("")
-    files = ["one.py", "two.py"]
+    source = root / "src" / "twinbus"
+    source.mkdir(parents=True)
+    files = ["one.py", "two.py", "three.py"]
+    for path in (source / "a.py", source / "b.py", *[root / name for name in files]):
+        path.write_text("")
+    seen = {
+        name: {"digest": digest([root / name]), "failed": [], "tests": {f"{name}::t": {"lines": {reached: "6"}}}}
+        for name, reached in (("one.py", "a.py"), ("two.py", "b.py"))
+    }
     report = ReachReport(root, kept)
     assert report.missing(files) == files
-    report.add(files, '{"test_files": {}, "imported": {"a.py": "6"}}')
+    report.add(files, json.dumps({"test_files": seen, "imported": {"a.py": "6", "b.py": "6"}}))
 
     again = ReachReport(root, kept)
     assert again.missing(files) == []
-    assert again.imported == {"a.py": bits([1, 2])}
+    assert again.imported == dict.fromkeys(["a.py", "b.py"], bits([1, 2]))
     (root / "two.py").write_text("a = 1")
     assert ReachReport(root, kept).missing(files) == ["two.py"]
-    (root / "src" / "a.py").write_text("a = 1")
-    assert ReachReport(root, kept).missing(files) == files
+    (source / "a.py").write_text("a = 1")
+    again = ReachReport(root, kept)
+    assert again.missing(files) == ["one.py", "two.py"]
+    assert again.imported == {"b.py": bits([1, 2])}
+
+
+def test_an_abandoned_tree_leaves_no_process_behind_in_whatever_session(tmp_path: Path) -> None:
+    for name in COPIED:
+        (tmp_path / name).mkdir()
+    tree = Tree(tmp_path, [])
+    # As PostgreSQL: of no group or session of whoever started it.
+    process = subprocess.Popen(["sleep", "60"], env={**os.environ, TREE: str(tree.root)}, start_new_session=True)
+    tree.abandon()
+    assert process.wait(0) is not None
+    assert not tree.root.exists()
 
 
 def test_every_change_that_is_listed_as_equivalent_can_still_be_made_and_has_a_reason() -> None:

@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+import psutil
+
 from tests.mutants import reach, warm
 from tests.mutants.callers import Callers, TimedTest
 from tests.mutants.mutations import Mutation
@@ -36,7 +38,10 @@ COPIED = (
 )
 IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", "node_modules")
 
+TREE = "TWINBUS_MUTANTS_TREE"
+"""In the environment of all processes that run tests of a tree, and of all that those start: PostgreSQL is in no group of theirs."""
 REACH_TIMEOUT_S = 5_400
+END_TIMEOUT_S = 10.0
 NICENESS = 10
 """Nobody waits for it: whatever else the machine does comes first."""
 CPU_SECONDS_MIN, CPU_SLOWDOWN_MAX = 3.0, 5
@@ -69,7 +74,6 @@ class Tree:
         self.source = self.root / "src" / "twinbus"
         self._folders = folders
         self._warm: TestProcess | None = None
-        self._started: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "Tree":
         return self
@@ -77,12 +81,16 @@ class Tree:
     def __exit__(self, *_: object) -> None:
         if self._warm is not None:
             self._warm.end()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self.abandon()
 
     def abandon(self) -> None:
-        """While another thread may still work in it, and nobody waits for that."""
-        for process in self._started:
-            _kill(process)
+        """Another thread may still work in it: what it starts meanwhile ends as well."""
+        deadline = time.monotonic() + END_TIMEOUT_S
+        while (found := _processes(self.root)) and time.monotonic() < deadline:
+            for process in found:
+                with suppress(psutil.Error):
+                    process.kill()
+            psutil.wait_procs(found, END_TIMEOUT_S)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def trace(self, files: Sequence[str]) -> str:
@@ -90,7 +98,6 @@ class Tree:
         report, log_path = self._folder / "reach.json", self._folder / "reach.log"
         with open(log_path, "wb") as log:
             process = _start(self.root, ["-p", "tests.mutants.reach", *files], {reach.REPORT: str(report)}, log)
-            self._started.append(process)
             try:
                 status = process.wait(REACH_TIMEOUT_S)
             finally:
@@ -100,7 +107,7 @@ class Tree:
         return report.read_text()
 
     def warm_up(self) -> None:
-        self._warm = TestProcess(self.root, self._folders, self._started)
+        self._warm = TestProcess(self.root, self._folders)
 
     def notices(self, file: str, mutation: Mutation, tests: Callers) -> str | None:
         """What noticed the change: a test, or that the time was up. None if nothing did."""
@@ -136,7 +143,7 @@ class Tree:
                 return found
         files = dict.fromkeys(test.node_id.partition("::")[0] for test in tests)
         try:
-            own = TestProcess(self.root, list(files), self._started)
+            own = TestProcess(self.root, list(files))
         except BrokenTests:
             return warm.Answer(tests[0].node_id, "the import")
         try:
@@ -161,14 +168,12 @@ class TestProcess:
 
     __test__ = False  # for pytest, which would take it for tests
 
-    def __init__(self, root: Path, folders: Sequence[str], started: "list[subprocess.Popen[bytes]]") -> None:
-        """It is added to `started`, which is for whoever has to end everything at once."""
+    def __init__(self, root: Path, folders: Sequence[str]) -> None:
         trials, self._to = os.pipe()
         self._from, answers = os.pipe()
         environment = {warm.PIPES: f"{trials} {answers}", "PYTHONDONTWRITEBYTECODE": "1"}
         arguments = ["-p", "tests.mutants.warm", *folders]
         self._process = _start(root, arguments, environment, subprocess.DEVNULL, (trials, answers))
-        started.append(self._process)
         os.close(trials)
         os.close(answers)
         self._answers = os.fdopen(self._from)
@@ -199,7 +204,7 @@ def _start(
     return subprocess.Popen(
         [*command, "--basetemp", tempfile.mkdtemp(dir=root.parent), *arguments],
         cwd=root,
-        env={**os.environ, **environment, "PYTHONPATH": paths},
+        env={**os.environ, **environment, "PYTHONPATH": paths, TREE: str(root)},
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
@@ -213,3 +218,13 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def _processes(root: Path) -> list[psutil.Process]:
+    """Whatever runs tests of this tree, or was started by them."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get(TREE) == str(root):
+                found.append(process)
+    return found
