@@ -10,6 +10,7 @@ from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.session_desk import DETACH_SLACK
 from twinbus.broker.fragment import settlement
 from twinbus.broker.fragment.message_sessions import STALE_ENTRIES_MAX, MessageSessions
+from twinbus.broker.moved_locks import MovedLocks, MovedSession
 from twinbus.broker.outcomes import COMPLETE, Abandon, Defer
 from twinbus.clock import Millis
 from twinbus.errors import (
@@ -24,6 +25,7 @@ from twinbus.errors import (
 )
 from twinbus.model.descriptions import EntityStatus, QueueDescription
 from twinbus.store.changes import StoredMessage
+from twinbus.store.reads import Load
 from twinbus.testing.messages import make_message, message_id_of
 from twinbus.testing.simulation import Answer, EachReply, SimReceiver, Simulation
 
@@ -686,3 +688,25 @@ def test_a_session_whose_messages_are_all_gone_is_not_the_next_free_one() -> Non
     assert second[1] == "b"
     sessions.lane("b").remove(second[0])
     assert sessions.first_free() is None
+
+
+@pytest.mark.parametrize("is_partitioned", [False], ids=["ordinary"])
+def test_a_session_that_is_accepted_while_a_store_with_held_ones_is_loaded_is_read_once(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    for name in "AB":
+        send(sim, queue, name, name.lower())
+    (fragment,) = queue.main.fragments
+    port = sim.ports[fragment.broker.index]
+    held = [sim.accept(queue.main, name).value for name in "AB"]
+    waiting = Answer[SessionLock]()
+    queue.main.accept_session(SessionRequest(), sim.now + LOCK, sim.now, waiting)
+    read_before = port.query_count
+    fragment.load(
+        *Load([fragment.what_to_remember]).run(port.store), sim.now, MovedLocks([], [MovedSession(held[0], [])])
+    )
+    assert waiting.value.session_id == "B", "which is not held where its store comes from"
+    sim.run()
+    assert port.query_count == read_before + 2, "once for each session"
+    assert sim.receiver(queue.main, 9, session=waiting.value).ids() == ["b"]
+    assert sim.receiver(queue.main, 9, session=held[0]).ids() == ["a"]

@@ -80,21 +80,23 @@ class MessageSessions:
                 )
                 self._lanes[session_key(session.session_id)] = lane
                 self.messages_free(lane, now)
-        if self._held:
-            self._load_held({session_key(each.session_id): each for each in sessions}, moved, now)
+        if moved.sessions:
+            self._load_moved({session_key(each.session_id): each for each in sessions}, moved)
 
-    def _load_held(self, known: Mapping[str, SessionSummary], moved: MovedLocks, now: Millis) -> None:
+    def _load_moved(self, known: Mapping[str, SessionSummary], moved: MovedLocks) -> None:
+        """Not all that are held: whoever waited for a session has one by now, with a lane that is being read."""
         locked: dict[str, list[int]] = {}
         for row, _, _ in moved.messages:
             if row.session_id is not None and row.state is MessageState.ACTIVE:
                 locked.setdefault(session_key(row.session_id), []).append(row.sequence_number)
-        for key, held in self._held.items():
+        for lock, _ in moved.sessions:
+            key = session_key(lock.session_id)
             summary, numbers = known.get(key), locked.get(key, ())
-            session_id = held.lock.session_id if summary is None else summary.session_id
+            session_id = lock.session_id if summary is None else summary.session_id
             beyond = 0 if summary is None else summary.active_count - len(numbers)
             lane = self._lanes[key] = Lane(session_id, beyond, is_open=True)
             lane.expect_locked(max(numbers, default=0))
-            self._watch(self._fragment, held.lock)
+            self._watch(self._fragment, lock)
             self._fragment.refill(lane)
 
     def move_out(self, travels: Callable[[SessionLock], bool]) -> list[MovedSession]:
