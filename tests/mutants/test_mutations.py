@@ -139,13 +139,14 @@ def test_what_tests_reach_is_kept_until_something_of_that_or_their_file_changes(
     assert again.imported == {"b.py": bits([1, 2])}
 
 
-def test_an_abandoned_tree_leaves_no_process_behind_in_whatever_session(tmp_path: Path) -> None:
+def test_a_tree_ends_whatever_its_tests_started_in_whatever_session(tmp_path: Path) -> None:
     for name in COPIED:
         (tmp_path / name).mkdir()
     tree = Tree(tmp_path, [])
     # As PostgreSQL: of no group or session of whoever started it.
     process = subprocess.Popen(["sleep", "60"], env={**os.environ, TREE: str(tree.root)}, start_new_session=True)
-    tree.abandon()
+    with tree:
+        pass
     assert process.wait(0) is not None
     assert not tree.root.exists()
 

@@ -81,16 +81,19 @@ class Tree:
     def __exit__(self, *_: object) -> None:
         if self._warm is not None:
             self._warm.end()
-        self.abandon()
+        self.end_processes()
+        self.delete()
 
-    def abandon(self) -> None:
-        """Another thread may still work in it: what it starts meanwhile ends as well."""
+    def end_processes(self) -> None:
+        """Another thread may still work here: what it starts meanwhile ends as well."""
         deadline = time.monotonic() + END_TIMEOUT_S
         while (found := _processes(self.root)) and time.monotonic() < deadline:
             for process in found:
                 with suppress(psutil.Error):
                     process.kill()
             psutil.wait_procs(found, END_TIMEOUT_S)
+
+    def delete(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def trace(self, files: Sequence[str]) -> str:
