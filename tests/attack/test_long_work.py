@@ -27,7 +27,8 @@ TURN_MAX_S = 0.1
 RATIO_MAX = 30
 LEAST_S = 0.5
 """Of a machine that is busy with other things."""
-LIFE_S = 600.0
+LIFE_S = 360.0
+"""The clock jumps over all of it, and a namespace gives connections up that it has not heard of for 480 s."""
 LOCK_S = 60.0
 WAIT_S = 300.0
 

@@ -99,6 +99,7 @@ class Tree:
     def trace(self, files: Sequence[str]) -> str:
         """Runs the tests of these files once, and returns what `tests.mutants.reach` says about them."""
         report, log_path = self._folder / "reach.json", self._folder / "reach.log"
+        report.unlink(missing_ok=True)  # of the files before
         with open(log_path, "wb") as log:
             process = _start(self.root, ["-p", "tests.mutants.reach", *files], {reach.REPORT: str(report)}, log)
             try:
