@@ -187,3 +187,12 @@ def test_a_transfer_goes_on_after_either_store_was_lost_in_its_middle(lost: int)
     assert list(dict.fromkeys(names)) == ["0", "1", "2"]
     if lost == 1:
         assert len(names) == 3
+
+
+def test_a_batch_that_is_sent_via_a_queue_arrives_as_a_whole(sim: Simulation) -> None:
+    via, target = sim.queue(QueueDescription("via")), sim.queue(QueueDescription("target"))
+    answer: Answer[list[int]] = Answer()
+    via.via("target").send_batch([make_message("a"), make_message("b")], sim.now, answer)
+    sim.run()
+    assert len(answer.value) == 2
+    assert sim.receiver(target.main, 9).ids() == ["a", "b"]

@@ -434,6 +434,12 @@ def test_a_batch_holds_whole_messages_and_its_envelope_counts_for_nothing() -> N
     ]
 
 
+@pytest.mark.parametrize("descriptor", [b"\x80" + bytes(7) + b"\x75", encode_value(Symbol("amqp:data:binary"))])
+def test_a_batch_is_split_however_its_sections_are_described_and_ends_with_its_footer(descriptor: bytes) -> None:
+    payload = b"\x00" + descriptor + encode_value(body(b"1")) + body(body(b"2")) + section(0x78, {})
+    assert split_batch(payload) == [body(b"1"), body(b"2")]
+
+
 @pytest.mark.parametrize("payload", [section(0x77, b""), section(0x75, "text"), body(b"\xff")])
 def test_a_batch_of_anything_but_messages_is_refused(payload: bytes) -> None:
     with pytest.raises(DecodeError):

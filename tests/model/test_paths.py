@@ -12,6 +12,7 @@ from twinbus.model.paths import (
     SubQueue,
     check_entity_path,
     check_subscription_name,
+    dead_letter_path,
     parse_address,
     path_key,
 )
@@ -127,3 +128,7 @@ def test_any_other_name_is_refused_with_the_rule_it_breaks(name: str, rule: str)
 def test_the_key_of_an_address_is_that_of_its_entity_in_any_case() -> None:
     keys = {parse_address(text).key for text in ("News/Subscriptions/All", "news/subscriptions/all")}
     assert keys == {path_key("news/subscriptions/all")}
+
+
+def test_the_path_of_dead_letters_is_an_address() -> None:
+    assert parse_address(dead_letter_path("a/b")) == Address("a/b", sub_queue=SubQueue.DEAD_LETTER)

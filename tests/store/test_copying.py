@@ -8,11 +8,14 @@ import pytest
 
 from tests.contract.rows import HERE, everything, holding, numbers, row
 from tests.store.held_tasks import HeldTasks
+from twinbus.errors import StoreUnavailable
 from twinbus.store.changes import Enqueued, Removed
-from twinbus.store.folder.copying import copy_store
+from twinbus.store.folder import copying
+from twinbus.store.folder.copying import copy_database, copy_store
 from twinbus.store.folder.folder_check import check_folder
 from twinbus.store.folder.journal import segment_path
 from twinbus.store.folder.store import FolderStore
+from twinbus.store.folder.tables import FILE_NAME
 from twinbus.store.store_limits import StoreLimits
 
 OFTEN = StoreLimits(segment_entries_max=8)
@@ -117,3 +120,22 @@ def test_a_copy_during_which_a_checkpoint_ends_is_one_commit_as_well(
     assert numbers(everything(copied)) == list(range(2, 15))
     copied.close()
     store.close()
+
+
+def test_a_file_that_is_no_database_cannot_be_copied(tmp_path: Path) -> None:
+    source = tmp_path / "file"
+    source.write_bytes(b"no database" * 100)
+    with pytest.raises(StoreUnavailable, match=f"{source} cannot be copied: "):
+        copy_database(source, tmp_path / "copy")
+
+
+def test_a_store_that_cannot_be_copied_is_said_to_be_so_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "TRIES_MAX", 2)
+    source = tmp_path / "store"
+    FolderStore(source).close()
+    (source / FILE_NAME).write_bytes(b"no database" * 100)
+    with pytest.raises(StoreUnavailable, match="cannot be copied: file is not a database"):
+        copy_store(source, tmp_path / "copy")
+    assert list((tmp_path / "copy").iterdir()) == []

@@ -58,3 +58,15 @@ def test_a_state_or_key_that_is_not_what_was_written_is_named(folder: Path, stat
     found = check_folder(folder, None)
     assert len(found) >= 1
     assert any(place in str(damage) for damage in found)
+
+
+def test_a_folder_that_no_store_was_ever_opened_in_has_no_damage(tmp_path: Path) -> None:
+    assert check_folder(tmp_path, None) == []
+
+
+def test_tables_of_another_version_are_reported_and_not_read(folder: Path) -> None:
+    with sqlite3.connect(folder / FILE_NAME) as connection:
+        connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    (found,) = check_folder(folder, None)
+    assert (found.file, found.place) == (str(folder / FILE_NAME), "schema version 2")

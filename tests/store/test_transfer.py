@@ -90,6 +90,11 @@ def test_a_difference_is_noticed(two_stores: list[DurableStore]) -> None:
         require_same(source, target, "it")
     clear(target)
     transfer(source, target)
+    target.commit([SessionStateSet(HERE, "other", b"", 13)])
+    with pytest.raises(StoreDamaged, match="sessions of fragment"):
+        require_same(source, target, "it")
+    clear(target)
+    transfer(source, target)
     require_same(source, target, "it")
 
 
