@@ -208,6 +208,20 @@ def test_copies_beyond_the_limit_refuse_the_whole_batch(
     assert ids_in(sim, first) == []
 
 
+@pytest.mark.parametrize("is_too_large", [False, True])
+def test_the_limit_of_copies_is_for_the_bytes_of_each_in_every_subscription(
+    sim: Simulation, topic: TopicEntity, is_too_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = subscriptions(sim)
+    messages = batch()
+    size = len(copied) * sum([len(message.content) for message in messages])
+    monkeypatch.setattr("twinbus.broker.entity.topic_room.COPIES_BYTES_MAX", size - is_too_large)
+    answer = begin(sim, topic, messages)
+    sim.run()
+    assert len(ids_in(sim, copied[0])) == (0 if is_too_large else COUNT)
+    assert isinstance(answer.error, MessageTooLarge) == is_too_large
+
+
 def test_duplicates_in_a_large_batch_are_dropped(sim: Simulation) -> None:
     topic = sim.topic(TopicDescription("t", requires_duplicate_detection=True))
     (first, *_) = subscriptions(sim)

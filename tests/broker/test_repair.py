@@ -301,6 +301,17 @@ def test_a_preview_shows_what_would_change_and_changes_nothing(sim: Simulation, 
     assert all(each.after is None and each.refusal for each in refused.previews)
 
 
+def test_a_message_that_expires_at_this_moment_is_neither_shown_nor_repaired(sim: Simulation) -> None:
+    plain, other = sim.queue(QueueDescription("plain")), sim.queue(QueueDescription("other"))
+    sim.send(plain, make_message("a", time_to_live=1_000), make_message("b", time_to_live=1_001))
+    sim.clock.advance(1_000)
+    wanted = Repair(1, 9, destination="other")
+    shown = sim.ask(plain.main, PreviewRepair(wanted, 9)).value
+    assert [message_id_of(each.before.content) for each in shown.previews] == ["b"]
+    assert sim.ask(plain.main, wanted).value.numbers == [2]
+    assert other.main.counts().active == 1
+
+
 @pytest.mark.parametrize(
     ("wanted", "error"),
     [

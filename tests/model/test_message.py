@@ -324,6 +324,11 @@ def test_ids_and_keys_outside_of_their_limits_are_refused(payload: bytes) -> Non
         received(payload)
 
 
+def test_a_message_may_be_scheduled_for_the_last_moment_there_is() -> None:
+    payload = annotations({"x-opt-scheduled-enqueue-time": Long(2**63 - 1)}) + properties_section()
+    assert received(payload).scheduled_at == 2**63 - 1
+
+
 @pytest.mark.rule("A2.6")
 @pytest.mark.parametrize("length", [1, 128])
 def test_ids_and_keys_of_up_to_128_characters_are_taken(length: int) -> None:

@@ -224,6 +224,18 @@ def test_a_bad_last_batch_of_a_finished_segment_is_damage(folder: Path) -> None:
         FolderStore(copy)
 
 
+def test_a_checkpoint_is_hurried_when_the_segment_after_it_is_three_quarters_full(folder: Path) -> None:
+    tasks = HeldTasks()
+    with closing(FolderStore(folder, EIGHT_ENTRIES, tasks)) as store:
+        holding(store, *(row(number) for number in range(1, 20)))
+        hurried = []
+        for number in range(20, 27):
+            store.commit([Enqueued(HERE, [row(number)])])
+            store.catch_up()
+            hurried.append(tasks.newest is not None and store._checkpoint_thread()._is_hurried)
+        assert hurried == [False, False, True, True, True, True, True], "a commit of one row is two entries of eight"
+
+
 def test_what_a_journal_file_held_before_it_served_again_does_not_come_back(folder: Path) -> None:
     tasks = HeldTasks()
     store = FolderStore(folder, EIGHT_ENTRIES, tasks)
