@@ -224,6 +224,18 @@ def test_a_bad_last_batch_of_a_finished_segment_is_damage(folder: Path) -> None:
         FolderStore(copy)
 
 
+def test_what_the_disk_changed_in_the_journal_since_it_was_written_does_not_reach_the_tables(folder: Path) -> None:
+    tasks = HeldTasks()
+    store = FolderStore(folder, EIGHT_ENTRIES, tasks)
+    holding(store, *(row(number, b"content") for number in range(1, 20)))
+    path = segment_path(folder, 1)
+    path.write_bytes(path.read_bytes().replace(b"content", b"contenu", 1))
+    with pytest.raises(StoreDamaged, match=f"{path}, offset .*: a batch is not what was written"):
+        store.checkpoint()
+    store.close()
+    assert table_numbers(folder) == []
+
+
 def test_a_checkpoint_is_hurried_when_the_segment_after_it_is_three_quarters_full(folder: Path) -> None:
     tasks = HeldTasks()
     with closing(FolderStore(folder, EIGHT_ENTRIES, tasks)) as store:
