@@ -63,8 +63,8 @@ class Tree:
     """The copy. Use it in a `with`: it is deleted at the end."""
 
     def __init__(self, root: Path, folders: Sequence[str]) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="twinbus-mutants-"))
-        self.root = self._folder / "tree"
+        self.folder = Path(tempfile.mkdtemp(prefix="twinbus-mutants-"))
+        self.root = self.folder / "tree"
         for name in COPIED:
             source, target = root / name, self.root / name
             if source.is_dir():
@@ -82,7 +82,7 @@ class Tree:
         if self._warm is not None:
             self._warm.end()
         self.end_processes()
-        self.delete()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def end_processes(self) -> None:
         """Another thread may still work here: what it starts meanwhile ends as well."""
@@ -93,12 +93,9 @@ class Tree:
                     process.kill()
             psutil.wait_procs(found, END_TIMEOUT_S)
 
-    def delete(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-
     def trace(self, files: Sequence[str]) -> str:
         """Runs the tests of these files once, and returns what `tests.mutants.reach` says about them."""
-        report, log_path = self._folder / "reach.json", self._folder / "reach.log"
+        report, log_path = self.folder / "reach.json", self.folder / "reach.log"
         report.unlink(missing_ok=True)  # of the files before
         with open(log_path, "wb") as log:
             process = _start(self.root, ["-p", "tests.mutants.reach", *files], {reach.REPORT: str(report)}, log)
