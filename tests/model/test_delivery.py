@@ -279,6 +279,19 @@ def test_the_data_of_a_body_are_apart_if_it_is_one_data_section(written: bytes, 
     assert [front + data for front in fronts] == encode_peeked(rows)
 
 
+def test_a_claimed_row_that_says_itself_who_claimed_it_is_not_like_one_that_does_not() -> None:
+    """However alike they are: the names of their annotations have the same length."""
+    contents = [
+        received(annotations({Symbol(name): "job"}) + properties_section() + body()).content
+        for name in ("x-opt-claimed-to", "x-opt-claimed-by")
+    ]
+    rows = [
+        StoredMessage(7, content, 1_000, NEVER, state=MessageState.DEFERRED, due_at=-5)
+        for content in (*contents, *contents)
+    ]
+    assert encode_peeked(rows) == [encode_peeked_row(row) for row in rows]
+
+
 def test_a_claimed_row_shows_who_claimed_it_last() -> None:
     owners = {
         row.sequence_number: (decode_sections(payload).message_annotations or {}).get(Symbol("x-opt-claimed-by"))

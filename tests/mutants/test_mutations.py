@@ -40,6 +40,7 @@ def changed(source: str, kind: str) -> list[str]:
         ("arithmetic", "a + 'text'", []),
         ("statement", "a.b(c)", ["pass"]),
         ("statement", "a = b", []),
+        ("statement", "log.warning(a)", []),
         ("statement", "def f():\n    a.b = c", ["def f():\n    pass"]),
         ("statement", "a += 1", ["pass"]),
         ("statement", "'a docstring'", []),

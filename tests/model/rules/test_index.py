@@ -22,9 +22,12 @@ from twinbus.model.rules import index as index_module
 from twinbus.model.rules.compiler import Compiler
 from twinbus.model.rules.evaluation import Test
 from twinbus.model.rules.index import RuleIndex
+from twinbus.model.rules.lookup import ConditionLookup
+from twinbus.model.rules.nodes import Scope
 from twinbus.model.rules.parser import parse_filter
-from twinbus.model.rules.values import equal
+from twinbus.model.rules.values import equal, equality_key
 from twinbus.model.rules.view import FilterView
+from twinbus.testing.messages import make_message
 
 MARK = SqlAction("SET marked = 1")
 
@@ -330,3 +333,16 @@ def test_a_rule_that_was_removed_costs_nothing() -> None:
     user = CountingReads(a=1)
     assert copied(index, counted_view(user)) == []
     assert user.count == 0
+
+
+def test_rules_of_a_kind_are_found_again_after_the_last_one_of_it_was_removed() -> None:
+    lookup, view = (
+        ConditionLookup[str](),
+        FilterView(make_message("m", application_properties={"colour": "red"}).content),
+    )
+    conditions = (((Scope.USER, "colour"), equality_key("red")),)
+    lookup.add(conditions, "first")
+    lookup.remove(conditions, "first")
+    assert not lookup
+    lookup.add(conditions, "second")
+    assert list(lookup.found(view)) == ["second"]
