@@ -1,14 +1,26 @@
 """Stored messages that are asked for their properties, or changed."""
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
-from tests.model.messages import annotations, application, body, delivered, properties_section, received, section
+from tests.model.messages import (
+    annotations,
+    application,
+    body,
+    delivered,
+    delivery_annotations,
+    header,
+    properties_section,
+    received,
+    section,
+)
 from twinbus.amqp.codec.sections import FOOTER, DataBody, MessageProperties
-from twinbus.amqp.codec.types import Decimal128, Symbol, Timestamp, UInt, Value
+from twinbus.amqp.codec.types import Decimal128, Symbol, Timestamp, UByte, UInt, Value
 from twinbus.errors import ArgumentError
 from twinbus.model.content import (
+    annotation,
     application_properties,
     properties,
     with_annotations,
@@ -132,3 +144,20 @@ def test_a_map_of_as_many_entries_as_fit_can_still_be_changed() -> None:
     content = received(head + entries + properties_section()).content
     changes = {f"a{number}": number for number in range(100)}
     assert read_content(with_annotations(content, changes)).message_id == "id-1"
+
+
+@pytest.mark.parametrize(
+    "before", [b"", header(True, UByte(7)), delivery_annotations({"d": 1})], ids=["", "header", "delivery"]
+)
+def test_what_comes_before_the_annotations_moves_nothing_and_stays(before: bytes) -> None:
+    front = before + annotations({"a": 1}) + properties_section("id", subject="label") + application({"n": 1})
+    content = received(front + body(b"x")).content
+    shown = delivered(content)
+    assert (properties(content).subject, application_properties(content)) == ("label", {"n": 1})
+    assert annotation(content, "a") == 1
+    annotated = delivered(with_annotations(content, {"b": 2}))
+    assert shown.message_annotations is not None
+    assert annotated == replace(shown, message_annotations={**shown.message_annotations, Symbol("b"): 2})
+    noted = delivered(with_application_properties(content, {"m": 2}))
+    assert noted == replace(shown, application_properties={"n": 1, "m": 2})
+    assert delivered(without_body(content)) == replace(shown, body=None)
