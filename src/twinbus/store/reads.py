@@ -9,8 +9,10 @@ What the broker decided meanwhile it has to add itself: an answer may name a row
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import compress, takewhile
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from twinbus.clock import NEVER, Millis
@@ -296,9 +298,21 @@ class DueRows:
         return Timely(rows, next_due if len(rows) == len(numbers) else self.now)
 
 
-class TimelyFacts(NamedTuple):
-    rows: list[RowFacts]
+class DueUnread(NamedTuple):
+    """Rows that were sent with a schedule, as columns, by due time and up to the first that was put off."""
+
+    numbers: list[int]
+    lives: list[Millis]  # from when they were due; NEVER for those that do not expire
+    session_ids: list[str | None]
+    is_put_off_next: bool
     next_at: Millis
+
+    def without(self, numbers: AbstractSet[int]) -> "DueUnread":
+        if numbers.isdisjoint(self.numbers):
+            return self
+        kept = [number not in numbers for number in self.numbers]
+        columns = [list(compress(column, kept)) for column in self[:3]]
+        return DueUnread(*columns, self.is_put_off_next, self.next_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,9 +323,17 @@ class DueFacts:
     now: Millis
     count_max: int
 
-    def run(self, store: MessagingStore) -> TimelyFacts:
+    def run(self, store: MessagingStore) -> DueUnread:
         numbers, next_due = store.due(self.fragment, self.now, self.count_max)
-        return TimelyFacts(store.facts(self.fragment, numbers), next_due)
+        rows = store.facts(self.fragment, numbers)
+        sent = list(takewhile(lambda row: row.delivery_count == 0, rows))
+        return DueUnread(
+            [row.sequence_number for row in sent],
+            [row.expires_at - row.due_at if row.expires_at < NEVER else NEVER for row in sent],
+            [row.session_id for row in sent],
+            len(sent) < len(rows),
+            next_due,
+        )
 
 
 @dataclass(frozen=True, slots=True)

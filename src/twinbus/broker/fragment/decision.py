@@ -40,8 +40,7 @@ from twinbus.store.changes import (
     StoredMessage,
     session_runs,
 )
-from twinbus.store.messaging_store import RowFacts
-from twinbus.store.reads import UnreadRows
+from twinbus.store.reads import DueUnread, UnreadRows
 
 ANNOUNCED_TOGETHER = 25
 """Fragments whose receivers learn of new copies in one step."""
@@ -171,20 +170,19 @@ class Decision:
         self._added.append(row)
         self._added_bytes += len(row.content)
 
-    def activate_unread(self, rows: Sequence[RowFacts], now: Millis) -> None:
+    def activate_unread(self, due: DueUnread, now: Millis) -> None:
         """As `activate`, of rows that were sent with a schedule: their content stays in the store until somebody takes them."""
-        fragment = self.fragment
-        # The time to live counts from now; the rows have it from the time they were due.
-        expiries = [row.expires_at + now - row.due_at if row.expires_at < NEVER else NEVER for row in rows]
-        first_number = fragment.tally.activate(len(rows))
+        fragment, count = self.fragment, len(due.numbers)
+        # The time to live counts from now.
+        expiries = [now + life if life < NEVER else NEVER for life in due.lives]
+        first_number = fragment.tally.activate(count)
         fragment.agenda.will_expire(min(expiries))
-        numbers = [row.sequence_number for row in rows]
-        self._altered += numbers
-        self._changes.append(ActivatedTogether(fragment.key, numbers, first_number, now, expiries))
-        sessions = session_runs([row.session_id for row in rows]) if fragment.sessions is not None else []
+        self._altered += due.numbers
+        self._changes.append(ActivatedTogether(fragment.key, due.numbers, first_number, now, expiries))
+        sessions = session_runs(due.session_ids) if fragment.sessions is not None else []
 
         def announce(now: Millis) -> None:
-            fragment.admit_unread(len(rows), first_number, sessions)
+            fragment.admit_unread(count, first_number, sessions)
             fragment.announce_unread(sessions, now)
 
         self.when_durable(announce)

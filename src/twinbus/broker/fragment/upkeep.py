@@ -19,7 +19,6 @@ fragments of a store at a time (`OneByOne`). Nobody waits for them as a sender w
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import takewhile
 from typing import TypeVar
 
 from twinbus.broker.fragment.decision import Decision
@@ -30,7 +29,7 @@ from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
 from twinbus.model.dead_letter_reasons import TTL_EXPIRED, TTL_EXPIRED_TEXT
 from twinbus.store.changes import DuplicatesForgotten, StoredMessage, SubQueue
-from twinbus.store.reads import DueFacts, DueRows, ExpiredRows, Read, Timely, TimelyFacts
+from twinbus.store.reads import DueFacts, DueRows, DueUnread, ExpiredRows, Read, Timely
 
 DUE_COUNT_MAX = 256
 DUE_UNREAD_MAX = 512
@@ -89,20 +88,17 @@ def _look_for_more(fragment: Fragment, now: Millis, activate_due: Activate, coun
         _ask(fragment, read, partial(_found_unread, fragment), now)
 
 
-def _found_unread(fragment: Fragment, answer: TimelyFacts, now: Millis) -> None:
-    changing = fragment.in_flight()
-    rows = [row for row in answer.rows if row.sequence_number not in changing]
-    sent = list(takewhile(lambda row: row.delivery_count == 0, rows))
-    is_put_off_next = len(sent) < len(rows)
-    fragment.agenda.stop_activating(now if is_put_off_next else answer.next_at)
-    if sent:
+def _found_unread(fragment: Fragment, answer: DueUnread, now: Millis) -> None:
+    fragment.agenda.stop_activating(now if answer.is_put_off_next else answer.next_at)
+    due = answer.without(fragment.in_flight())
+    if due.numbers:
         decision = Decision(fragment)
-        decision.activate_unread(sent, now)
+        decision.activate_unread(due, now)
         decision.commit()
-    if is_put_off_next or not sent:
+    if answer.is_put_off_next or not due.numbers:
         _look_for_due(fragment, now, activate, DUE_COUNT_MAX)
     else:
-        _look_for_more(fragment, now, activate, DUE_COUNT_MAX, len(sent))
+        _look_for_more(fragment, now, activate, DUE_COUNT_MAX, len(due.numbers))
     fragment.wake()
 
 

@@ -146,10 +146,11 @@ class FragmentOverlay:
         number = change.first_number - 1
         for scheduled_number, expires_at in zip(change.scheduled_numbers, change.expiries, strict=True):
             number += 1
-            row = self._find(fragment, scheduled_number, find_below)
+            row = rows.pop(scheduled_number, None)
             if row is None:
-                continue
-            if rows.pop(scheduled_number, None) is None:
+                row = self._find(fragment, scheduled_number, find_below)
+                if row is None:
+                    continue
                 removed.add(scheduled_number)
             origin = self.made_of.pop(scheduled_number, scheduled_number)
             if origin in removed:

@@ -11,7 +11,8 @@ from twinbus.store.layers.located_changes import LocatedChange, Row, RowAltered,
 from twinbus.store.layers.overlay import Layer
 from twinbus.store.medium import Snapshot, Tables
 
-KnownRows: TypeAlias = dict[tuple[FragmentKey, int], Row | None]
+KnownRows: TypeAlias = dict[FragmentKey, dict[int, Row | None]]
+"""By number; None for what does not exist."""
 
 
 def rows_seen(fragment: FragmentKey, found: Sequence[tuple[int, int, Row]]) -> KnownRows:
@@ -19,7 +20,7 @@ def rows_seen(fragment: FragmentKey, found: Sequence[tuple[int, int, Row]]) -> K
 
     What no layer knows stays as it is until the next commit, and what the top layer says goes first.
     """
-    return {(fragment, number): row for number, level, row in found if level == TABLES}
+    return {fragment: {number: row for number, level, row in found if level == TABLES}}
 
 
 class RowsBelow:
@@ -36,14 +37,16 @@ class RowsBelow:
     def prepare(self, wanted: Mapping[FragmentKey, Sequence[int]]) -> None:
         """These will be asked for: read them together."""
         for fragment, numbers in wanted.items():
-            unseen = [number for number in numbers if (fragment, number) not in self._known]
-            self._known.update({(fragment, number): None for number in unseen})
+            known = self._known.setdefault(fragment, {})
+            unseen = [number for number in numbers if number not in known]
+            known.update(dict.fromkeys(unseen))
             for found in self._view(fragment).find_all(unseen) if unseen else ():
-                self._known[fragment, found.number] = found.row
+                known[found.number] = found.row
 
     def find(self, fragment: FragmentKey, number: int) -> Row | None:
-        if (fragment, number) in self._known:
-            return self._known[fragment, number]
+        known = self._known.get(fragment)
+        if known is not None and number in known:
+            return known[number]
         found = self._view(fragment).find(number)
         return None if found is None else found.row
 
