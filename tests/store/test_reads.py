@@ -22,6 +22,7 @@ from twinbus.store.reads import (
     DeferredUnread,
     DueFacts,
     DueRows,
+    DueUnread,
     ExpiredRows,
     FirstUnexpired,
     Load,
@@ -184,3 +185,17 @@ def test_message_sessions_are_summed_up_where_they_are() -> None:
     found = carry_out(BusiestSessions(KEY, 2, keys), store_with_sessions())
     assert found == SessionTotals(3, 7, [("c", 3), ("B", 2)], ["B", "C"])
     assert carry_out(BusiestSessions(KEY, 0, frozenset()), store_with_sessions()) == SessionTotals(3, 7, [], [])
+
+
+def test_due_rows_that_nobody_reads_are_columns_up_to_the_first_that_was_put_off() -> None:
+    def scheduled(number: int, expires_at: int = NEVER, session_id: str | None = None, count: int = 0) -> StoredMessage:
+        row = StoredMessage(number, b"", 0, expires_at, delivery_count=count, session_id=session_id)
+        row.state, row.due_at = MessageState.SCHEDULED, number
+        return row
+
+    store = store_of(scheduled(1), scheduled(2, 62, "s"), scheduled(3), scheduled(4, count=1), scheduled(5))
+    found = DueFacts(KEY, 9, 10).run(store)
+    assert found == DueUnread([1, 2, 3], [NEVER, 60, NEVER], [None, "s", None], is_put_off_next=True, next_at=NEVER)
+    assert found.without({7}) == found
+    assert found.without({1, 3}) == DueUnread([2], [60], ["s"], is_put_off_next=True, next_at=NEVER)
+    assert DueFacts(KEY, 9, 3).run(store) == found._replace(is_put_off_next=False, next_at=4)
