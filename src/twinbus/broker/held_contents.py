@@ -43,10 +43,6 @@ def unread_content(message: StoredMessage) -> UnreadContent | None:
     return content if isinstance(content, UnreadContent) else None
 
 
-def are_any_unread(messages: Sequence[StoredMessage]) -> bool:
-    return any(unread_content(message) is not None for message in messages)
-
-
 class ContentHolder(Protocol):
     """`twinbus.broker.fragment.locks.LockTable`."""
 

@@ -83,10 +83,9 @@ class MessageReader:
 
 
 def _ends_as_it_says(payload: bytes, size_at: int, *, is_long: bool) -> bool:
-    """Whether the data section whose size is at `size_at` ends with the payload."""
-    if is_long:
-        return len(payload) > size_at + 3 and int(_U32(payload, size_at)[0]) == len(payload) - size_at - 4
-    return len(payload) > size_at and payload[size_at] == len(payload) - size_at - 1
+    """Whether the data section whose size is at `size_at` ends with the payload, which is a whole message."""
+    data_at, size = (size_at + 4, int(_U32(payload, size_at)[0])) if is_long else (size_at + 1, payload[size_at])
+    return data_at + size == len(payload)
 
 
 def _front_of(payload: bytes, message: Message) -> _Front | None:
