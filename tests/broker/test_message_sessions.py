@@ -702,9 +702,8 @@ def test_a_session_that_is_accepted_while_a_store_with_held_ones_is_loaded_is_re
     waiting = Answer[SessionLock]()
     queue.main.accept_session(SessionRequest(), sim.now + LOCK, sim.now, waiting)
     read_before = port.query_count
-    fragment.load(
-        *Load([fragment.what_to_remember]).run(port.store), sim.now, MovedLocks([], [MovedSession(held[0], [])])
-    )
+    (memory,) = Load([fragment.what_to_remember]).run(port.store)
+    fragment.load(memory, sim.now, MovedLocks([], [MovedSession(held[0], [])]))
     assert waiting.value.session_id == "B", "which is not held where its store comes from"
     sim.run()
     assert port.query_count == read_before + 2, "once for each session"

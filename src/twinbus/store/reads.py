@@ -311,8 +311,11 @@ class DueUnread(NamedTuple):
         if numbers.isdisjoint(self.numbers):
             return self
         kept = [number not in numbers for number in self.numbers]
-        columns = [list(compress(column, kept)) for column in self[:3]]
-        return DueUnread(*columns, self.is_put_off_next, self.next_at)
+        return self._replace(
+            numbers=list(compress(self.numbers, kept)),
+            lives=list(compress(self.lives, kept)),
+            session_ids=list(compress(self.session_ids, kept)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
