@@ -88,6 +88,7 @@ class Connection:
         self.remote_open: Open | None = None
         self._context = ConnectionContext.of(settings, shared)
         self.inflow = self._context.inflow
+        """What waits for the application: `is_flooded` and `size` are looked at after every read."""
         self._outbox = self._context.outbox
         self._reports = self._context.reports
         self._reader = FrameReader(settings.frame_size_max)

@@ -11,7 +11,7 @@ class Weight:
     __slots__ = ("_seen_at", "_size", "is_heavy")
 
     def __init__(self, now: Millis) -> None:
-        self.is_heavy = False  # as of what came last: who is not read from does not become lighter
+        self.is_heavy = False  # as of what came last: whoever is not read from does not become lighter
         self._size = 0
         self._seen_at = now
 

@@ -94,9 +94,10 @@ class Placement:
         except QuotaExceeded as error:
             raise self._worded(error, messages) from None
 
-    # What is taken in steps: see `topic_placement`. A queue takes all of it at once, and is not asked about any of this.
+    # What is taken in steps: see `topic_placement`. A queue takes all of it at once.
 
     takes_steps: ClassVar[bool] = False
+    """Whether a send has to ask any of this. Transactions ask `is_busy` of queues too."""
 
     def is_busy(self, index: int) -> bool:
         """Whether what is staged in this fragment has to wait, or it would overtake something: then use `wait`."""

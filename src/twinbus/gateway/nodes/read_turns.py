@@ -29,6 +29,7 @@ class ReadTurns:
 
     @property
     def is_behind(self) -> bool:
+        """Requests wait until the client has read the answers to others."""
         return bool(self._waiting)
 
     def ask(self, work: Work, now: Millis, deadline: Millis, respond: Respond) -> None:

@@ -57,7 +57,7 @@ class ServiceBusBatchReader(DataSourceReader):
             return iter(())
         return read_slices(partition, self._options, self._names)
 
-    async def _plan(self, access: EntityAccess) -> "EntityPlan":
+    async def _plan(self, access: EntityAccess) -> EntityPlan:
         options = self._options
         await preflight(access, options)
         heads = await chosen_heads(access, options)

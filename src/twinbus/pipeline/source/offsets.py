@@ -5,8 +5,9 @@
     consume     {"v": 1, "mode": "consume", "entity": "orders", "owner": "…", "claim": {"0": [[17, 20], [25, 42]]}, "tasks": 1}
 
 Spark asks for the initial offset again whenever a query starts again, so that one is a constant, and the end of a batch
-says all about the batch, also by how many tasks it is read: a sink may make ids of where a row stands, and a batch that is run
-again, by a later release or with other options, has to make the same ones. Ranges are half-open. The owner of claims is generated once and kept in every offset, so that a
+says all about the batch, also by how many tasks it is read: a sink may make ids of where a row stands, and a batch that is
+run again, by a later release or with other options, has to make the same ones. Streams of Spark 4.0 and 4.1 do not say it
+(`unbounded_stream_reader`). Ranges are half-open. The owner of claims is generated once and kept in every offset, so that a
 query knows its own claims again after a crash.
 """
 

@@ -124,6 +124,7 @@ class StreamedEntity:
         return task_count(count(ranges), mean_size, self.options.partitions_min, self.options.partitions_max)
 
     def partitions(self, ranges: Sequence[Range], tasks: int | None) -> list[MessageSlices]:
-        """`tasks` is what the offset says. One of a release that did not write it down has as many as it had there."""
+        """`tasks` is what the offset says. If it says nothing, as in Spark 4.0 and 4.1 and in offsets of older releases, a task has 5,000
+        messages: a batch that is run again has the tasks that it had."""
         tasks_max = self.tasks(ranges) if tasks is None else tasks
         return input_partitions([(self.options.path, ranges)], tasks_max, is_own=self._entity.is_own)
