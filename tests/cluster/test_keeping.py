@@ -281,6 +281,13 @@ def test_while_the_part_of_a_node_has_messages_its_credit_stays_there(busy: Clus
     assert demand_of(at_front) == {0: 0, 1: 0}
 
 
+def test_a_queue_without_receivers_tells_what_is_left_over(sim: ClusterSimulation) -> None:
+    told: list[int] = []
+    front(sim, 0).main.local.tell_left_over(lambda ready: told.append(ready()))
+    put_at(sim, 0, 3)
+    assert told[-1:] == [3]
+
+
 def test_only_as_many_receivers_as_are_needed_hear_what_is_left_over(busy: ClusterSimulation) -> None:
     first, _ = receiver_at(busy, 0, 100)
     second, at_second = receiver_at(busy, 0, 100)

@@ -119,6 +119,13 @@ def test_a_close_leaves_nothing_to_replay(folder: Path) -> None:
     assert segment_path(folder, number).stat().st_size < 1_000
 
 
+def test_a_closed_store_refuses_all_work_even_what_needs_no_file(folder: Path) -> None:
+    store = FolderStore(folder)
+    store.close()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        store.catch_up()
+
+
 def test_a_closed_store_leaves_nothing_to_the_collector(folder: Path) -> None:
     """It comes seldom in a server, and a store that fails again and again is opened again each time."""
     store = FolderStore(folder)
