@@ -32,6 +32,7 @@ class SocketInMemory(asyncio.Transport):
         self._lost = lost
         self.is_paused = self._is_closing = False
         self.written = b""
+        self.unread_size = 0
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
@@ -41,6 +42,9 @@ class SocketInMemory(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += bytes(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread_size
 
     def pause_reading(self) -> None:
         assert not self.is_paused
@@ -114,6 +118,16 @@ def test_reading_is_paused_until_the_last_slice(bench: Bench) -> None:
     bench.turn()
     assert bench.gateway.connection.frame_count == frame_count + SLICE
     bench.turn()
+    assert not bench.socket.is_paused
+
+
+def test_reading_is_paused_while_the_client_leaves_too_many_answers_unread(bench: Bench) -> None:
+    bench.transport.pause_writing()
+    for unread_size, is_paused in ((bench.gateway.unread_size_max, False), (bench.gateway.unread_size_max + 1, True)):
+        bench.socket.unread_size = unread_size
+        bench.transport.tick(bench.front.sim.now)
+        assert bench.socket.is_paused is is_paused
+    bench.transport.resume_writing()
     assert not bench.socket.is_paused
 
 
