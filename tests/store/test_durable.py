@@ -349,6 +349,28 @@ def test_what_is_received_while_a_sealed_segment_waits_never_reaches_the_tables(
     store.close()
 
 
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_a_checkpoint_that_ends_early_for_any_reason_loses_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def end(*_: object) -> None:
+        raise error
+
+    tasks = HeldTasks()
+    store = FolderStore(folder, EIGHT_ENTRIES, tasks)
+    holding(store, *(row(number) for number in range(1, 10)))
+    begin_checkpoint(store, 10)
+    monkeypatch.setattr("twinbus.store.folder.medium.write_checkpoint", end)
+    tasks.run()
+    with pytest.raises(error):
+        store.wait_for_checkpoint()
+    with pytest.raises(StoreUnavailable):
+        everything(store)
+    monkeypatch.undo()
+    store.close()
+    assert contents(folder) == list(range(1, 15))
+
+
 def test_a_checkpoint_keeps_a_row_whose_content_a_later_segment_refers_to(folder: Path) -> None:
     tasks = HeldTasks()
     store = FolderStore(folder, EIGHT_ENTRIES, tasks)

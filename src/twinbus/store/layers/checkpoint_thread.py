@@ -43,7 +43,7 @@ class CheckpointThread:
         self._start_task = start_task
         self._layers: Sequence[Layer] = ()
         self._task: Task | None = None
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._is_hurried = False
 
     @property
@@ -87,7 +87,7 @@ class CheckpointThread:
     def _tidy(self) -> None:
         try:
             self._tables.tidy(self._pace())
-        except Exception as error:
+        except BaseException as error:
             self._failure = error
 
     def _run(self, sealed: Sequence[Layer]) -> None:
@@ -96,6 +96,6 @@ class CheckpointThread:
             for layer in sealed:
                 self._tables.write_checkpoint(layer, pace)
             self._tables.tidy(pace)
-        except Exception as error:
+        except BaseException as error:
             # Whatever it is, the layers stay where they are: `take_result` raises this in the thread that uses the store.
             self._failure = error
