@@ -97,7 +97,7 @@ class Placement:
     # What is taken in steps: see `topic_placement`. A queue takes all of it at once.
 
     takes_steps: ClassVar[bool] = False
-    """Whether a send has to ask any of this. Transactions ask `is_busy` of queues too."""
+    """Whether any of this may be asked, but for `is_busy`, which transactions ask of queues too."""
 
     def is_busy(self, index: int) -> bool:
         """Whether what is staged in this fragment has to wait, or it would overtake something: then use `wait`."""
@@ -109,18 +109,17 @@ class Placement:
 
     def cut(self, indexes: list[int]) -> Sequence[list[int]]:
         """Independent messages for one fragment, in parts each of which can be taken at once."""
-        return (indexes,)
+        raise NotImplementedError
 
     def is_long(self, count: int) -> bool:
         """Whether this many messages cannot be taken at once."""
-        return False
+        raise NotImplementedError
 
     def stage_in_steps(
         self, decision: Decision, messages: Sequence[Message], now: Millis, origins: Sequence[int] | None
     ) -> Generator[None, Millis, list[int]]:
         """As `stage`. Nothing is decided before its last step."""
-        yield from ()
-        return self.stage(decision, messages, now, origins)
+        raise NotImplementedError
 
     def send_each(
         self,
