@@ -1,6 +1,7 @@
 """Disk space comes back when messages are gone, in steps that keep nobody waiting."""
 
 import errno
+import os
 import sqlite3
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 
 from tests.contract.rows import HERE, everything, holding, row
 from tests.store.held_tasks import HeldTasks
-from twinbus.store.changes import Enqueued, Removed
+from twinbus.errors import StoreUnavailable
+from twinbus.store.changes import Enqueued, FragmentCreated, Removed
 from twinbus.store.folder.checkpoint import FREE_PAGES_KEPT
 from twinbus.store.folder.medium import FolderMedium
 from twinbus.store.folder.store import FolderStore
@@ -94,3 +96,17 @@ def test_a_full_disk_is_said_with_the_folder_and_that_the_store_opens_by_itself(
     for fault in (OSError(errno.ENOSPC, "No space left on device"), no_page.value):
         said = f"The disk of {tmp_path} is full. Free some space; the store opens by itself then."
         assert str(medium.failure(fault)) == said
+
+
+def test_a_disk_that_takes_a_part_of_a_commit_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FolderStore(tmp_path)
+    store.commit([FragmentCreated(HERE)])
+    write = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda file, pieces, place: write(file, [b"".join(pieces)[:-1]], place))
+    with pytest.raises(StoreUnavailable, match=r"is full\. Free some space; the store opens by itself then"):
+        store.commit([Enqueued(HERE, [row(1)])])
+    monkeypatch.undo()
+    store.close()
+    store = FolderStore(tmp_path)
+    assert not everything(store)
+    store.close()

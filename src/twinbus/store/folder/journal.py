@@ -20,6 +20,7 @@ file system's own journal, and with it for everything that a checkpoint writes a
 """
 
 import contextlib
+import errno
 import os
 import sys
 from bisect import bisect_left
@@ -242,7 +243,8 @@ class SegmentFile:
         size = sum(map(len, pieces))
         written = os.pwritev(self._descriptor, pieces, place)
         if written != size:
-            raise StoreUnavailable(f"{self._path}: wrote {written} bytes of {size}. Free some space.")
+            # What is left of the disk was taken; the rest would have been refused with this.
+            raise OSError(errno.ENOSPC, f"wrote {written} bytes of {size}", self._name)
 
     def _allocate(self, end: int) -> None:
         # Only speed depends on this: if there is no space to allocate ahead, there may still be enough for the batch.
