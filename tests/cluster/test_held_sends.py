@@ -5,7 +5,7 @@ import pytest
 from twinbus.cluster.peers.held_sends import CALL_BYTES, HELD_BYTES_MAX, HELD_MAX, HeldSends
 from twinbus.errors import FragmentUnavailable, MessagingError, OutcomeUnknown
 from twinbus.model.descriptions import QueueDescription
-from twinbus.testing.cluster_simulation import ClusterSimulation
+from twinbus.testing.cluster_simulation import ClusterSimulation, Link
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, EachReply, Simulation
@@ -126,18 +126,24 @@ class RenewedLease:
         return True
 
 
-@pytest.mark.parametrize("is_batch", [False, True])
-def test_the_second_try_is_for_own_stores_when_their_lease_was_renewed_since_the_line_broke(
-    sim: ClusterSimulation, is_batch: bool
-) -> None:
-    """It may be this node that was cut off, from its databases too."""
-    lease = RenewedLease()
+def sent_elsewhere(sim: ClusterSimulation, lease: RenewedLease, *, is_batch: bool) -> tuple[Sent, Link]:
+    """What node 0 has sent on a line that has not delivered it; its own stores, with this lease, have come meanwhile."""
     sim.has_stepped_lines = True
     sent = Sent(sim, is_batch=is_batch)
     (first,) = [link for link in sim.links if 0 in link.nodes and link.one.take_output()]
     for store in stores_of(sim, 0):
         sim.return_store(store)
         sim.brokers[store].lease = lease
+    return sent, first
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_the_second_try_is_for_own_stores_when_their_lease_was_renewed_since_the_line_broke(
+    sim: ClusterSimulation, is_batch: bool
+) -> None:
+    """It may be this node that was cut off, from its databases too."""
+    lease = RenewedLease()
+    sent, first = sent_elsewhere(sim, lease, is_batch=is_batch)
     first.cut(sim.now)
     sim.advance(200, 100)
     assert not sent.is_accepted
@@ -153,12 +159,7 @@ def test_the_second_try_is_not_for_the_node_that_lost_the_first_one_while_own_st
 ) -> None:
     """A node that was cut off and is reached again may not reach its databases yet."""
     lease = RenewedLease()
-    sim.has_stepped_lines = True
-    sent = Sent(sim, is_batch=is_batch)
-    (first,) = [link for link in sim.links if 0 in link.nodes and link.one.take_output()]
-    for store in stores_of(sim, 0):
-        sim.return_store(store)
-        sim.brokers[store].lease = lease
+    sent, first = sent_elsewhere(sim, lease, is_batch=is_batch)
     cut_from_others(sim)
     sim.connect()
     again = next(link for link in sim.links if link.nodes == first.nodes)

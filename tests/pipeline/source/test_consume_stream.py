@@ -25,6 +25,7 @@ from twinbus.pipeline.source.offsets import lag
 from twinbus.pipeline.source.option_table import STREAM
 from twinbus.pipeline.source.planning import BatchLimit
 from twinbus.pipeline.source.ranges import Range
+from twinbus.pipeline.source.stream_reader import ServiceBusStreamReader
 
 WAYS = [pytest.param(detected, id="own"), pytest.param(plain, id="plain")]
 
@@ -77,18 +78,25 @@ def test_a_claim_that_takes_several_requests_is_one_range(bus: Bus, monkeypatch:
     assert json.loads(query.log[1])["claim"] == {"0": [[1, 26]]}
 
 
+def nine_in_three_tasks(
+    bus: Bus, path: str, mode: str
+) -> tuple[ServiceBusStreamReader, dict[str, Any], dict[str, Any]]:
+    """A stream with nine messages, and the offsets around them."""
+    bus.send(path, names(9))
+    reader = bus.stream(path, mode=mode, minPartitions="3")
+    start = reader.initialOffset()
+    if mode == "consume":
+        start = reader.latestOffset(start, reader.getDefaultReadLimit())
+    return reader, start, reader.latestOffset(start, reader.getDefaultReadLimit())
+
+
 @pytest.mark.parametrize("mode", ["browse", "consume"])
 def test_a_batch_that_is_run_again_has_the_tasks_that_it_had_whatever_the_options_say_by_now(
     bus: Bus, mode: str
 ) -> None:
     """A sink makes ids of where a row stands: with other tasks they would be others."""
     path = bus.queue()
-    bus.send(path, names(9))
-    reader = bus.stream(path, mode=mode, minPartitions="3")
-    start = reader.initialOffset()
-    if mode == "consume":
-        start = reader.latestOffset(start, reader.getDefaultReadLimit())
-    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    reader, start, end = nine_in_three_tasks(bus, path, mode)
     tasks = [task.slices for task in reader.partitions(start, end)]
     assert len(tasks) == 3
     again = bus.stream(path, mode=mode, minPartitions="5", maxPartitions="6")
@@ -98,12 +106,7 @@ def test_a_batch_that_is_run_again_has_the_tasks_that_it_had_whatever_the_option
 @pytest.mark.parametrize("mode", ["browse", "consume"])
 def test_a_batch_whose_offset_does_not_say_its_tasks_has_those_of_the_options(bus: Bus, mode: str) -> None:
     path = bus.queue()
-    bus.send(path, names(9))
-    reader = bus.stream(path, mode=mode, minPartitions="3")
-    start = reader.initialOffset()
-    if mode == "consume":
-        start = reader.latestOffset(start, reader.getDefaultReadLimit())
-    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    _, start, end = nine_in_three_tasks(bus, path, mode)
     assert end.pop("tasks") == 3
     assert len(bus.stream(path, mode=mode, minPartitions="4").partitions(start, end)) == 4
 
