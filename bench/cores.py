@@ -1,6 +1,6 @@
 """What a second process brings, and what four and eight would.
 
-    python -m bench.cores [--rounds 3] [--processes 1,2] [--seconds 3] [--each] [--pinned]
+    python -m bench.cores [--rounds 3] [--processes 1,2] [--seconds 3] [--each] [--pinned] [--apart]
 
 Namespaces with each number of processes are served in turns, and load is put on both kinds of queue: sending (1 KiB, 4 connections,
 1,000 in flight), draining over 4 connections, and 4 senders beside 4 receivers. With `--each` there are as many for each process: a
@@ -15,7 +15,10 @@ one process and with two. With `--processes 1,2,4` the cost of four is measured 
 processes are the next limit, then the disk.
 
 Cores share caches, or are two threads of one: each is slower while the other works, and more processes keep both at work. With
-`--pinned` everything runs on one core, so that costs can be compared whatever the number of processes.
+`--pinned` everything runs on one core. Even so, processes that take turns on a core find its caches cold, and more of them do more
+often, which on a machine with a core for each they would not. With `--apart` that is measured by itself: as many namespaces of one
+process each, which have nothing to do with each other, share the same load at the same time, from as many load generators in both
+cases. What N processes of one namespace bring is then N times the cost of those, divided by their own.
 
 The load is shown as `load`. The last lines have how much of a core each process took: where all of them together take all cores,
 no number of processes makes a rate higher.
@@ -26,7 +29,9 @@ import os
 import resource
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,36 +72,73 @@ def processes_of(pid: int, count: int) -> dict[str, int]:
     return found
 
 
+class Served(NamedTuple):
+    """So many processes, of one namespace or of as many."""
+
+    processes: int
+    is_apart: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.processes} apart" if self.is_apart else str(self.processes)
+
+
 class Measured(NamedTuple):
     rate: float
     cost: dict[str, float]  # microseconds a message, by process
     share: dict[str, float]  # of a core, by process
 
 
-def measure(target: Target, scenario: Scenario, count: int) -> Measured:
-    assert target.pid is not None
-    options = dict(scenario.options)
+def measure(targets: Sequence[Target], scenario: Scenario, processes: int) -> Measured:
+    """A load on each of these at the same time, the same one on the same target more than once. `processes`: of each namespace."""
+    options = [dict(scenario.options) for _ in targets]
     if scenario.mode == "drain":
-        options["count"] = target.load("send", {"size": 1024, "window": 1000, "connections": 4, "seconds": 2})["sent"]
-    processes = processes_of(target.pid, count)
-    before, load_before = {name: own_seconds(pid) for name, pid in processes.items()}, load_seconds()
-    result = target.load(scenario.mode, options)
-    used = {name: own_seconds(pid) - before[name] for name, pid in processes.items()}
+        preload = {"size": 1024, "window": 1000, "connections": scenario.options["connections"], "seconds": 2}
+        for each, sent in zip(options, _load_all(targets, "send", [preload] * len(targets)), strict=True):
+            each["count"] = sent["sent"]
+    namespaces = list(dict.fromkeys(target.pid or 0 for target in targets))
+    watched = {
+        name if len(namespaces) == 1 else f"{name} of {number}": pid
+        for number, namespace in enumerate(namespaces)
+        for name, pid in processes_of(namespace, processes).items()
+    }
+    before, load_before = {name: own_seconds(pid) for name, pid in watched.items()}, load_seconds()
+    results = _load_all(targets, scenario.mode, options)
+    used = {name: own_seconds(pid) - before[name] for name, pid in watched.items()}
     used["load"] = load_seconds() - load_before
-    messages = result.get("received", result.get("sent", 0)) or 1
+    messages = sum(result.get("received", result.get("sent", 0)) for result in results) or 1
     if scenario.mode == "send":
-        target.load("drain", {"count": result["sent"], "credit": 1000, "connections": 4})
-    rate, cost = result[scenario.figure], {name: seconds / messages * 1e6 for name, seconds in used.items()}
+        rest = {"credit": 1000, "connections": scenario.options["connections"]}
+        _load_all(targets, "drain", [rest | {"count": result["sent"]} for result in results])
+    rate = sum(result[scenario.figure] for result in results)
+    cost = {name: seconds / messages * 1e6 for name, seconds in used.items()}
     return Measured(rate, cost, {name: each * rate / 1e6 for name, each in cost.items()})
 
 
-def rounds(number: int, counts: list[int], seconds: float, *, each: bool) -> Iterator[tuple[str, int, Measured]]:
+def _load_all(targets: Sequence[Target], mode: str, options: Sequence[dict[str, float]]) -> list[dict[str, float]]:
+    with ThreadPoolExecutor(len(targets)) as threads:
+        return list(threads.map(lambda target, chosen: target.load(mode, chosen), targets, options))
+
+
+def rounds(
+    number: int, counts: list[int], seconds: float, *, each: bool, is_apart: bool
+) -> Iterator[tuple[str, Served, Measured]]:
     for _ in range(number):
-        for count in counts:
-            with own_targets(*(["--processes", str(count)] if count > 1 else [])) as targets:
-                for target in targets:
-                    for scenario in cases(seconds, 4 * count if each else 4):
-                        yield f"{target.name}, {scenario.name}", count, measure(target, scenario, count)
+        for processes in counts:
+            connections, loads = 4 * processes if each else 4, processes if is_apart else 1
+            yield from _round(Served(processes), connections, loads, seconds)
+            if is_apart and processes > 1:
+                yield from _round(Served(processes, is_apart=True), connections, loads, seconds)
+
+
+def _round(served: Served, connections: int, loads: int, seconds: float) -> Iterator[tuple[str, Served, Measured]]:
+    processes = 1 if served.is_apart else served.processes
+    with ExitStack() as stack:
+        extra = ["--processes", str(processes)] if processes > 1 else []
+        namespaces = [stack.enter_context(own_targets(*extra)) for _ in range(loads if served.is_apart else 1)]
+        for queues in zip(*namespaces, strict=True):
+            targets = queues if served.is_apart else queues * loads
+            for scenario in cases(seconds, max(1, connections // loads)):
+                yield f"{targets[0].name}, {scenario.name}", served, measure(targets, scenario, processes)
 
 
 def main() -> None:
@@ -106,37 +148,45 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--each", action="store_true", help="4 connections for each process, and not in all")
     parser.add_argument("--pinned", action="store_true", help="all processes on one core: for costs, not for rates")
+    parser.add_argument("--apart", action="store_true", help="also as many namespaces of one process, side by side")
     options = parser.parse_args()
     if options.pinned:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     counts = [int(each) for each in options.processes.split(",")]
-    found: dict[str, dict[int, list[Measured]]] = defaultdict(lambda: defaultdict(list))
-    for name, count, measured in rounds(options.rounds, counts, options.seconds, each=options.each):
-        found[name][count].append(measured)
+    found: dict[str, dict[Served, list[Measured]]] = defaultdict(lambda: defaultdict(list))
+    for name, served, measured in rounds(
+        options.rounds, counts, options.seconds, each=options.each, is_apart=options.apart
+    ):
+        found[name][served].append(measured)
         shown = ", ".join(f"{process} {cost:.1f}" for process, cost in measured.cost.items())
-        print(f"{name}, {count}: {measured.rate:,.0f}/s; us a message: {shown}", flush=True)
+        print(f"{name}, {served}: {measured.rate:,.0f}/s; us a message: {shown}", flush=True)
     print()
     for name, by_count in found.items():
         print(f"{name}: {_summary(by_count)}")
     print()
     for name, by_count in found.items():
-        for count, results in by_count.items():
-            print(f"{name}, {count}, of a core: {_shares(results)}")
+        for served, results in by_count.items():
+            print(f"{name}, {served}, of a core: {_shares(results)}")
 
 
-def _summary(by_count: dict[int, list[Measured]]) -> str:
-    rates = {count: statistics.median(each.rate for each in results) for count, results in by_count.items()}
+def _summary(found: dict[Served, list[Measured]]) -> str:
+    rates = {served: statistics.median(each.rate for each in results) for served, results in found.items()}
     decide = {
-        count: statistics.median(_sum_of(each.cost, "decides") for each in results)
-        for count, results in by_count.items()
+        served: statistics.median(_sum_of(each.cost, "decides") for each in results)
+        for served, results in found.items()
     }
-    parts = [f"{count} {rates[count]:,.0f}/s, {decide[count]:.1f} us decide" for count in rates]
-    if 1 in rates:
-        parts += [f"{n} by their own cost x {n * decide[1] / decide[n]:.2f}" for n in rates if n > 1]
-    if 1 in rates and 2 in rates:
-        relay = max(0.0, 2 * (decide[2] - decide[1]))
-        scaled = (f"{n} x {n * decide[1] / (decide[1] + relay * (n - 1) / n):.2f}" for n in SCALED_TO)
-        parts += [f"measured x {rates[2] / rates[1]:.2f}", f"another node costs {relay:.1f} us", *scaled]
+    parts = [f"{served} {rates[served]:,.0f}/s, {decide[served]:.1f} us decide" for served in rates]
+    one, two = Served(1), Served(2)
+    for served in [served for served in rates if served.processes > 1 and not served.is_apart]:
+        count, apart = served.processes, served._replace(is_apart=True)
+        if one in rates:
+            parts.append(f"{count} by their own cost x {count * decide[one] / decide[served]:.2f}")
+        if apart in rates:
+            parts.append(f"{count} beside as many apart x {count * decide[apart] / decide[served]:.2f}")
+    if one in rates and two in rates:
+        relay = max(0.0, 2 * (decide[two] - decide[one]))
+        scaled = (f"{n} x {n * decide[one] / (decide[one] + relay * (n - 1) / n):.2f}" for n in SCALED_TO)
+        parts += [f"measured x {rates[two] / rates[one]:.2f}", f"another node costs {relay:.1f} us", *scaled]
     return "; ".join(parts)
 
 
