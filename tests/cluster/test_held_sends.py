@@ -322,6 +322,45 @@ def test_what_waits_is_bounded() -> None:
     assert sends.hold(Heavy())
 
 
+class Broken(Heavy):
+    size_bytes = 0
+
+    def try_again(self, now: int, *, is_changed: bool) -> bool:
+        raise RuntimeError("of whoever sent it")
+
+    def give_up(self, now: int) -> None:
+        raise RuntimeError("of whoever sent it")
+
+
+class Patient(Heavy):
+    size_bytes = HELD_BYTES_MAX - 3 * CALL_BYTES
+
+    def __init__(self) -> None:
+        self.is_on_its_way = False
+
+    def try_again(self, now: int, *, is_changed: bool) -> bool:
+        self.is_on_its_way = is_changed
+        return is_changed
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_send_that_breaks_costs_those_that_wait_with_it_neither_their_try_nor_their_room(
+    is_late: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    sends, patient = HeldSends(), Patient()
+    before, after = Broken(), Broken()
+    if is_late:
+        before.held_since = after.held_since = -HELD_MAX
+    for send in (before, patient, after):
+        assert sends.hold(send)
+    sends.look(1, is_changed=False)
+    assert not sends.hold(Heavy()), "it waits on"
+    sends.look(2, is_changed=True)
+    assert patient.is_on_its_way
+    assert sends.hold(Heavy())
+    caplog.clear()  # of what is meant to break here
+
+
 def test_a_send_that_began_to_wait_during_a_tick_outlives_it() -> None:
     """The time of a tick is read before it finds a line broken."""
     sends, send = HeldSends(), Heavy()

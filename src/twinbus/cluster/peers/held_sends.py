@@ -72,8 +72,20 @@ class HeldSends:
             if not -HELD_MAX < now - each.held_since < HELD_MAX:
                 self._size_bytes -= each.size_bytes + CALL_BYTES
                 tell(each.give_up, now)
-            elif each.try_again(now, is_changed=is_changed):
+            elif _is_over(each, now, is_changed=is_changed):
                 self._size_bytes -= each.size_bytes + CALL_BYTES
             else:
                 left.append(each)
         self._held = left + self._held  # some may have come back meanwhile
+
+
+def _is_over(send: HeldSend, now: Millis, *, is_changed: bool) -> bool:
+    """Whether it waits no more: it is on its way, or broke. The others wait on, whatever this one raises."""
+    is_over = True
+
+    def attempt() -> None:
+        nonlocal is_over
+        is_over = send.try_again(now, is_changed=is_changed)
+
+    tell(attempt)
+    return is_over
