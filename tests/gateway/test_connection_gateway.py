@@ -152,6 +152,21 @@ def test_whoever_has_much_waiting_is_not_read_from_while_a_store_is_behind(front
     assert not greedy.gateway.is_flooded
 
 
+def test_a_connection_whose_requests_for_messages_wait_is_not_read_from(front: Front) -> None:
+    """Each is small and its answer is not: whoever reads none of the answers could ask for all of them."""
+    client = front.client()
+    client.hold()
+    node = client.node("orders/$management")
+    client.gateway.pause()
+    node.send("com.microsoft:peek-message", {})
+    assert node.answers() == []
+    assert client.gateway.is_flooded
+    client.gateway.resume(front.sim.now)
+    client.run()
+    assert len(node.answers()) == 1
+    assert not client.gateway.is_flooded
+
+
 def test_whoever_sends_much_is_not_read_from_while_a_store_falls_behind(front: Front) -> None:
     is_pressed = False
     heard_of: list[Callable[[], None]] = []

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from tests.contract.rows import EVERY_STATE, HERE, UNLIMITED, everything, holding, numbers, row
 from tests.postgres_server import PostgresServer, is_installed
@@ -387,6 +388,29 @@ def test_a_database_that_hangs_costs_no_lease_in_another(here: PostgresPlace) ->
             assert told[0] >= 2
             keeper.give_back()
     opened(here).close()
+    store.close()
+
+
+def test_a_renewal_that_its_keeper_gave_up_is_not_done_later(here: PostgresPlace) -> None:
+    """By then another process may have asked for the lease."""
+    owner = Owner.this_process()
+    keeper = LeaseKeeper(lambda *_: None, lambda: True)
+    store = PostgresStore(here, owner, renewal=keeper)
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE application_name = %s AND wait_event_type = 'Lock'"
+
+    def is_asked_for(connection: "psycopg.Connection[tuple[int]]", *, wanted: bool) -> bool:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            if bool(connection.execute(waiting, (f"twinbus {owner.id} leases",)).fetchall()) is wanted:
+                return True
+            time.sleep(0.02)
+        return False
+
+    with psycopg.connect(here.dsn) as holder, psycopg.connect(here.dsn, autocommit=True) as watcher:
+        holder.execute(sql.SQL("LOCK TABLE {}").format(sql.Identifier(here.schema, "lease")))
+        assert is_asked_for(watcher, wanted=True)
+        keeper.close()
+        assert is_asked_for(watcher, wanted=False), "it would be done as soon as it can be"
     store.close()
 
 
