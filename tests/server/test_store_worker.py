@@ -38,6 +38,7 @@ class Recorder:
         self.opened = 0
         self.closed = 0
         self.rested = threading.Event()
+        self.steps_left = 0
         self.set_aside: list[Damage] = []
         self.presses = False
 
@@ -58,11 +59,13 @@ class Recorder:
             raise StoreUnavailable("the disk is gone")
         self.commits.append(list(changes))
 
-    def catch_up(self) -> None:
+    def catch_up(self) -> bool:
         self.is_behind.set()
         assert self.catch_up_gate.wait(WAIT_S)
         if self.fails_late:
             raise StoreUnavailable("the tables are gone")
+        self.steps_left = max(self.steps_left - 1, 0)
+        return self.steps_left > 0
 
     def rest(self) -> None:
         self.rested.set()
@@ -172,6 +175,21 @@ def test_a_commit_is_answered_before_the_store_catches_up(world: World) -> None:
     world.step()
     assert world.seen == [(1, None)]
     assert world.store.is_behind.wait(WAIT_S)
+
+
+def test_a_store_that_is_behind_goes_on_by_itself_and_serves_others_in_between(world: World) -> None:
+    world.store.steps_left = 1_000_000
+    for number in (1, 2):
+        world.commit(number)
+        world.step()
+    assert 0 < world.store.steps_left < 1_000_000
+    assert not world.store.rested.is_set()
+    world.store.steps_left = 2
+    world.commit(3)
+    world.step()
+    while world.store.steps_left:
+        assert world.worker.is_alive()
+    assert world.answers == [(1, None), (2, None), (3, None)]
 
 
 def test_a_store_that_fails_to_catch_up_is_lost_and_what_it_acknowledged_is_not(world: World) -> None:

@@ -10,6 +10,7 @@ from twinbus.store.changes import (
     Altered,
     AlteredTogether,
     Change,
+    Copied,
     DuplicatesForgotten,
     DuplicatesSeen,
     Enqueued,
@@ -18,6 +19,7 @@ from twinbus.store.changes import (
     FragmentKey,
     Removed,
     SessionStateSet,
+    SharedRows,
     StoredMessage,
     fragment_key,
 )
@@ -36,7 +38,20 @@ class RandomChanges:
         self._next: dict[FragmentKey, int] = {}
 
     def commit(self) -> list[Change]:
-        return [self._change() for _ in range(self._random.choice((1, 1, 2, 5)))]
+        changes = [self._change() for _ in range(self._random.choice((1, 1, 2, 5)))]
+        if self._random.random() < 0.1:
+            changes += self._copies()
+        return changes
+
+    def _copies(self) -> list[Change]:
+        """The same rows for every fragment, as a topic copies a batch."""
+        count = self._random.randrange(1, 6)
+        rows = SharedRows([self._content(0) for _ in range(count)])
+        copies = list[Change]()
+        for fragment in self._next:
+            copies.append(Copied(fragment, self._next[fragment], rows))
+            self._next[fragment] += count
+        return copies
 
     def _change(self) -> Change:
         random = self._random
@@ -89,9 +104,12 @@ class RandomChanges:
         return base + max(1, count - int(self._random.expovariate(1 / 12)))
 
     def _message(self, fragment: FragmentKey) -> StoredMessage:
+        return self._content(self._take(fragment))
+
+    def _content(self, number: int) -> StoredMessage:
         random = self._random
         return StoredMessage(
-            self._take(fragment),
+            number,
             random.randbytes(random.choice((0, 1, 10, 300))),
             random.choice(TIMES[:-1]),
             random.choice(TIMES),

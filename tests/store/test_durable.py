@@ -16,18 +16,21 @@ import pytest
 from tests.contract.rows import DEFERRED, HERE, SCHEDULED, UNLIMITED, everything, holding, numbers, row
 from tests.store.held_tasks import HeldTask, HeldTasks
 from twinbus.clock import NEVER
-from twinbus.errors import StoreDamaged, StoreInUse, StoreUnavailable
+from twinbus.errors import ChangeRefused, StoreDamaged, StoreInUse, StoreUnavailable
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import (
     Activated,
     ActivatedTogether,
     Altered,
+    Copied,
     Enqueued,
     FragmentCreated,
     FragmentDeleted,
     Removed,
+    SharedRows,
     fragment_key,
 )
+from twinbus.store.durable import LATE_CHANGES_MAX, ROWS_PER_STEP
 from twinbus.store.folder.journal import segment_numbers, segment_path
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME, SQL, Snapshot, connect, prepare
@@ -117,6 +120,54 @@ def test_a_close_leaves_nothing_to_replay(folder: Path) -> None:
     store.close()
     (number,) = segment_numbers(folder)
     assert segment_path(folder, number).stat().st_size < 1_000
+
+
+MANY = [fragment_key(9, 0), *[fragment_key(number, 0) for number in range(10, 130)]]
+
+
+def copied_to_many(folder: Path) -> FolderStore:
+    """A store that has just taken a batch for many subscriptions."""
+    store = FolderStore(folder)
+    holding(store)
+    store.commit([FragmentCreated(each) for each in MANY])
+    store.checkpoint()
+    rows = SharedRows([row(0, b"%d" % number) for number in range(ROWS_PER_STEP // 20)])
+    store.commit([Copied(each, 1, rows) for each in MANY])
+    return store
+
+
+def test_a_commit_does_not_wait_until_a_very_long_one_before_it_is_applied(folder: Path) -> None:
+    store = copied_to_many(folder)
+    step_count = 0
+    is_behind = True
+    while is_behind:
+        step_count += 1
+        store.commit([Enqueued(HERE, [row(step_count)])])
+        with pytest.raises(ChangeRefused):
+            store.commit([Enqueued(HERE, [row(step_count)])])
+        is_behind = store.catch_up()
+    assert 2 <= step_count <= len(MANY) // 20 + 1, (
+        "each commit applies a part, and so does a moment in which nobody waits"
+    )
+    assert numbers(everything(store)) == contents(crashed(folder)) == list(range(1, step_count + 1))
+    assert {len(store.read(each, range(1, ROWS_PER_STEP))) for each in MANY} == {ROWS_PER_STEP // 20}
+    store.close()
+
+
+def test_what_a_very_long_commit_wrote_is_read_at_once(folder: Path) -> None:
+    store = copied_to_many(folder)
+    assert store.catch_up(), "the last fragment is not there yet"
+    assert numbers(store.read(MANY[-1], [1, 2])) == [1, 2]
+    assert not store.catch_up()
+    store.close()
+
+
+def test_only_so_much_waits_to_be_applied(folder: Path) -> None:
+    store = copied_to_many(folder)
+    store.commit([Enqueued(HERE, [row(number)]) for number in range(1, LATE_CHANGES_MAX)])
+    store.commit([Enqueued(HERE, [row(LATE_CHANGES_MAX)])])
+    assert not store.catch_up()
+    store.close()
 
 
 def test_a_closed_store_refuses_all_work_even_what_needs_no_file(folder: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 from tests.store.held_tasks import HeldTasks
 from tests.store.random_changes import FRAGMENTS, SESSIONS, RandomChanges
 from twinbus.model.wire_names import MessageState
+from twinbus.store import durable
 from twinbus.store.changes import FragmentKey
 from twinbus.store.durable import DurableStore
 from twinbus.store.folder.store import FolderStore
@@ -126,3 +127,13 @@ def check_against_memory(world: World, seed: int, steps: int, read_every: int) -
 @pytest.mark.parametrize("seed", range(12))
 def test_a_durable_store_holds_what_a_memory_store_holds(seed: int, tmp_path: Path) -> None:
     check_against_memory(DurableWorld(tmp_path), seed, STEPS, read_every=5)
+
+
+@pytest.mark.parametrize("seed", range(12, 18))
+def test_a_durable_store_that_applies_commits_in_small_steps_holds_the_same(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that most commits come while others are applied in part."""
+    for limit, value in (("CHANGES_AT_ONCE", 0), ("ROWS_PER_STEP", 1), ("LATE_CHANGES_MAX", 12)):
+        monkeypatch.setattr(durable, limit, value)
+    check_against_memory(DurableWorld(tmp_path), seed, STEPS, read_every=9)

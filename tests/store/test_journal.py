@@ -10,13 +10,14 @@ import pytest
 from tests.contract.rows import DEFERRED, HERE, NOON, row
 from twinbus.clock import NEVER
 from twinbus.errors import StoreDamaged, StoreUnavailable
-from twinbus.model.wire_names import MessageState
+from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.store.changes import (
     Activated,
     ActivatedTogether,
     Altered,
     AlteredTogether,
     Change,
+    Copied,
     DuplicatesForgotten,
     DuplicatesSeen,
     Enqueued,
@@ -24,6 +25,8 @@ from twinbus.store.changes import (
     FragmentDeleted,
     Removed,
     SessionStateSet,
+    SharedRows,
+    fragment_key,
 )
 from twinbus.store.folder.journal import (
     BATCH_HEADER,
@@ -120,6 +123,34 @@ def test_a_decoded_record_is_the_change_with_its_contents_left_in_the_segment(ch
             assert isinstance(change, Activated) or first == change
         case _:
             assert first == change
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_rows_that_several_fragments_get_are_written_once(count: int) -> None:
+    shared = SharedRows([row(0, b"%d" % number * 1_000, session_id="s") for number in range(count)])
+    others = SharedRows([row(0, b"another")])
+    changes: list[Change] = [
+        Removed(HERE, [1]),
+        Copied(HERE, 5, shared),
+        Copied(fragment_key(8, 0), 1, others),
+        *[Copied(fragment_key(8, index), (index << SEQUENCE_BITS) + 7, shared) for index in range(1, 60)],
+        Copied(fragment_key(8, 60), 2, others),
+    ]
+    body = b"".join(encode_changes(changes))
+    assert len(body) < (count + 1) * 1_000 + 60 * 64
+    before = b"".join(encode_changes([Enqueued(HERE, [row(1, b"of another commit in the same batch")])]))
+    _, removed, *added = decode_changes(memoryview(before + body), place=100)
+    assert removed == changes[0]
+    for change, found in zip(changes[1:], added, strict=True):
+        assert isinstance(change, Copied)
+        assert isinstance(found, RowsAdded)
+        assert (found.fragment, len(found.numbers)) == (change.fragment, len(change.rows))
+        whole = before + body
+        read = [
+            stored_message(number, row, whole[row[PLACE] - 100 : row[PLACE] - 100 + row[SIZE]])
+            for number, row in zip(found.numbers, found.rows, strict=True)
+        ]
+        assert read == change.rows.numbered(change.first_number)
 
 
 def test_the_overlay_learns_where_contents_are() -> None:

@@ -9,11 +9,12 @@ reach the tables, and memory holds only the facts of rows since the last checkpo
 means reading the tables and replaying the segments that they do not hold yet.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import ChainMap, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import NamedTuple
 
 from twinbus.clock import Millis
 from twinbus.errors import ChangeRefused, StoreDamaged, StoreUnavailable
@@ -25,7 +26,7 @@ from twinbus.store.journal_record import decode_changes, encode_changes
 from twinbus.store.layers.checkpoint_thread import CheckpointThread, StartTask, start_thread
 from twinbus.store.layers.fragment_view import FragmentView, row_facts, sum_fragments
 from twinbus.store.layers.hidden_fronts import HiddenFront, HiddenFronts, TimesOf
-from twinbus.store.layers.located_changes import LocatedChange
+from twinbus.store.layers.located_changes import LocatedChange, RowsAdded
 from twinbus.store.layers.overlay import FragmentOverlay, Layer
 from twinbus.store.layers.pace import CommitTraffic
 from twinbus.store.layers.recovery import recover_layers
@@ -47,11 +48,37 @@ PIECES_MAX = 500
 """The system takes about a thousand in one call."""
 
 
-class _Late(NamedTuple):
+CHANGES_AT_ONCE = 50
+ROWS_PER_STEP = 20_000
+"""Of a commit with more changes than that: some milliseconds, after which others get their turn."""
+LATE_CHANGES_MAX = 2_500
+"""More than these do not wait to be applied: they are in memory twice meanwhile."""
+
+
+@dataclass(slots=True)
+class _Late:
     """A commit that is in the journal and not in the top layer yet: a commit does not have to wait for the layer."""
 
     changes: list[LocatedChange]
     last_numbers: LastNumbers
+    applied_count: int = 0
+
+    def take_step(self) -> list[LocatedChange]:
+        """What to apply next: all that is left, unless that is very much."""
+        begin, end = self.applied_count, len(self.changes)
+        if end - begin > CHANGES_AT_ONCE:
+            rows, place = 0, begin
+            while place < end and rows < ROWS_PER_STEP:
+                change = self.changes[place]
+                rows += len(change.numbers) if isinstance(change, RowsAdded) else 1
+                place += 1
+            end = place
+        self.applied_count = end
+        return self.changes[begin:end]
+
+    @property
+    def is_applied(self) -> bool:
+        return self.applied_count == len(self.changes)
 
 
 class _Failing:
@@ -91,7 +118,7 @@ class DurableStore:
         self._is_closed = False
         self._layers: list[Layer] = []  # bottom first; the last one takes commits
         self._last_numbers: LastNumbers = {}
-        self._late: _Late | None = None
+        self._late: deque[_Late] = deque()
         self._is_overfull = False  # the next commit has to wait for the checkpoint
         self._fronts = HiddenFronts()
         self._seen: KnownRows = {}
@@ -143,7 +170,7 @@ class DurableStore:
                 return
             if len(bodies) > 1 and (size < JOINED_SIZE_MAX * len(bodies) or len(bodies) > PIECES_MAX):
                 bodies = [b"".join(bodies)]
-            self._catch_up()
+            known = self._known_numbers()
             if self._is_overfull:
                 self._finish_checkpoint()
                 self._make_room()
@@ -153,10 +180,20 @@ class DurableStore:
             for body in bodies:
                 changes += decode_changes(body, place)
                 place += len(body)
-            touched = check_changes(changes, self._last_numbers)
+            touched = check_changes(changes, known)
             segment.append(bodies)
             self._medium.require()
-            self._late = _Late(changes, touched)
+            self._late.append(_Late(changes, touched))
+
+    def _known_numbers(self) -> Mapping[FragmentKey, int | None]:
+        """For the next commit. It need not wait until one before it is applied, if that is a very long one."""
+        if self._late:
+            self._apply_step()
+            if self._is_overfull or sum([len(late.changes) for late in self._late]) > LATE_CHANGES_MAX:
+                self._catch_up()
+        if self._late:
+            return ChainMap(*[late.last_numbers for late in reversed(self._late)], self._last_numbers)
+        return self._last_numbers
 
     @property
     def next_sequence(self) -> int:
@@ -169,9 +206,11 @@ class DurableStore:
             return False
         return self._checkpoints.is_running and self._is_full((1 + self._limits.backlog_factor) / 2)
 
-    def catch_up(self) -> None:
+    def catch_up(self) -> bool:
         with _Failing(self):
-            self._catch_up()
+            if self._late:
+                self._apply_step()
+            return bool(self._late)
 
     def summaries(self) -> list[FragmentSummary]:
         with _Failing(self):
@@ -318,12 +357,18 @@ class DurableStore:
             self._release()
 
     def _catch_up(self) -> None:
-        if self._late is not None:
-            late, self._late = self._late, None
-            self._apply(late.changes)
+        while self._late:
+            self._apply_step()
+
+    def _apply_step(self) -> None:
+        late = self._late[0]
+        self._apply(late.take_step())
+        if late.is_applied:
+            self._late.popleft()
             self._remember(late.last_numbers)
-            self._record_use()
-            self._make_room()
+            if not self._late:
+                self._record_use()
+                self._make_room()
 
     def _apply(self, changes: Sequence[LocatedChange]) -> None:
         """Apply changes to the top layer. Raises only if the tables cannot be read."""

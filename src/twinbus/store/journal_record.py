@@ -8,6 +8,10 @@ A record is one change. All kinds have the same frame, little-endian on every ma
 Integers are written column by column (all numbers, then all states, ...), so that a burst of messages is packed and
 unpacked with a handful of calls instead of several per message. Contents are the tail: the overlay keeps where each of
 them starts and how long it is.
+
+Rows that several fragments get are written once, for the first one. The records of the others (COPIED) say how many bytes before
+them that record begins, in the same commit, and their first number: a batch for hundreds of subscriptions would be hundreds of times
+as long otherwise, and everybody in the store would wait until it is on the disk.
 """
 
 from __future__ import annotations
@@ -63,6 +67,7 @@ IS_SWAPPED = sys.byteorder == "big"
 
 _ALTERED = Struct(f"{FRAME.format}{ALTERED_COLUMNS}q")
 _ENQUEUED_ONE = Struct(f"{FRAME.format}{ENQUEUED_COLUMNS}q")
+_COPIED = Struct(f"{FRAME.format}2q")
 
 
 class Kind(IntEnum):
@@ -77,6 +82,7 @@ class Kind(IntEnum):
     DUPLICATES_FORGOTTEN = 9
     ACTIVATED_TOGETHER = 10
     ALTERED_TOGETHER = 11
+    COPIED = 12
 
 
 ENQUEUED, REMOVED = int(Kind.ENQUEUED), int(Kind.REMOVED)
@@ -93,12 +99,17 @@ class _Record(NamedTuple):
 def encode_changes(changes: Sequence[Change]) -> list[bytes]:
     """The records of the changes, as pieces to be joined."""
     pieces: list[bytes] = []
-    shared: dict[int, _SharedPieces] = {}
-    numbers: dict[tuple[int, int], bytes] = {}
+    begun_at: dict[int, int] = {}  # the record that holds shared rows, in bytes from the start
+    size = measured_count = 0
     for change in changes:
         if isinstance(change, Copied):
-            pieces += _copied(change, shared, numbers)
-            continue
+            size += sum(map(len, pieces[measured_count:]))
+            measured_count = len(pieces)
+            begin = begun_at.setdefault(id(change.rows), size)
+            if begin < size:
+                pieces.append(_COPIED.pack(Kind.COPIED, change.fragment, 2, 0, 0, change.first_number, size - begin))
+                continue
+            change = Enqueued(change.fragment, change.rows.numbered(change.first_number))
         if type(change) is Enqueued and len(change.messages) == 1 and change.messages[0].session_id is None:
             pieces += _enqueued_one(change.fragment, change.messages[0])
             continue
@@ -118,6 +129,7 @@ def encode_changes(changes: Sequence[Change]) -> list[bytes]:
 def decode_changes(body: bytes | memoryview, place: int) -> Iterator[LocatedChange]:
     """The changes of records, the first of which starts at `place` of the segment. They hold nothing of a view."""
     position = 0
+    shared: dict[int, RowsAdded] = {}  # by the position of their record
     while position < len(body):
         kind, fragment, integer_count, text_size, tail_size = FRAME.unpack_from(body, position)
         position += FRAME.size
@@ -138,6 +150,13 @@ def decode_changes(body: bytes | memoryview, place: int) -> Iterator[LocatedChan
         elif kind == ENQUEUED:
             sessions = json.loads(text) if text else [None] * (integer_count // ENQUEUED_COLUMNS)
             yield _rows_added(fragment, integers, sessions, place + position)
+        elif kind == Kind.COPIED:
+            first_number, distance = integers
+            begin = position - _COPIED.size - distance
+            if begin not in shared:
+                shared[begin] = _rows_at(body, begin, place)
+            rows = shared[begin].rows
+            yield RowsAdded(fragment, list(range(first_number, first_number + len(rows))), rows)
         elif kind == Kind.ALTERED:
             yield _row_altered(fragment, integers, place + position)
         elif kind == Kind.ALTERED_TOGETHER:
@@ -148,6 +167,13 @@ def decode_changes(body: bytes | memoryview, place: int) -> Iterator[LocatedChan
         else:
             yield _change(Kind(kind), fragment, integers, text, bytes(body[position : position + tail_size]))
         position += tail_size
+
+
+def _rows_at(body: bytes | memoryview, position: int, place: int) -> RowsAdded:
+    """Of the record that begins at this position."""
+    added = next(decode_changes(memoryview(body)[position:], place + position))
+    assert isinstance(added, RowsAdded)
+    return added
 
 
 def encode_rows(rows: list[StoredMessage]) -> list[bytes]:
@@ -222,33 +248,6 @@ def _enqueued_one(fragment: FragmentKey, message: StoredMessage) -> tuple[bytes,
         len(content),
     )
     return front, content
-
-
-class _SharedPieces(NamedTuple):
-    """What the records of all fragments that get the same rows have in common."""
-
-    columns: bytes  # all but the numbers
-    text: bytes
-    tail: bytes
-
-
-def _copied(
-    change: Copied, shared: dict[int, _SharedPieces], numbers: dict[tuple[int, int], bytes]
-) -> tuple[bytes, ...]:
-    """A record of new rows like any other."""
-    rows = change.rows
-    pieces = shared.get(id(rows))
-    if pieces is None:
-        _, integers, text, tail, _ = _enqueued(Enqueued(change.fragment, list(rows.messages)))
-        pieces = _SharedPieces(_packed(integers[len(rows) :]), text, b"".join(tail))
-        shared[id(rows)] = pieces
-    frame = FRAME.pack(Kind.ENQUEUED, change.fragment, ENQUEUED_COLUMNS * len(rows), len(pieces.text), len(pieces.tail))
-    # Subscriptions of the same age have the same numbers.
-    run = change.first_number, change.first_number + len(rows)
-    packed = numbers.get(run)
-    if packed is None:
-        packed = numbers[run] = _packed(range(*run))
-    return frame, packed, *pieces
 
 
 def _rows_added(fragment: FragmentKey, integers: list[int], sessions: list[str | None], place: int) -> RowsAdded:

@@ -157,8 +157,9 @@ class MemoryStore:
             if last is not None:
                 self._fragments[key].last_number = last
 
-    def catch_up(self) -> None:
+    def catch_up(self) -> bool:
         """Nothing is ever left for later."""
+        return False
 
     def rest(self) -> None:
         """Nor is anything to be tidied."""

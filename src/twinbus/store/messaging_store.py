@@ -91,9 +91,9 @@ class MessagingStore(Protocol):
         """Apply all changes in order; on return they survive kill -9 and power loss."""
         ...
 
-    def catch_up(self) -> None:
-        """Do the work that commits deferred. Every other call does it first if needed, so this is for a moment in which
-        nobody waits."""
+    def catch_up(self) -> bool:
+        """Do work that commits deferred, for some milliseconds; whether there is more. Every read does all of it first if needed, so
+        this is for a moment in which nobody waits."""
         ...
 
     def rest(self) -> None:

@@ -68,8 +68,8 @@ class FaultyStore:
     def commit(self, changes: Sequence[Change]) -> None:
         self._call(lambda: self._store.commit(changes))
 
-    def catch_up(self) -> None:
-        self._store.catch_up()
+    def catch_up(self) -> bool:
+        return self._store.catch_up()
 
     def rest(self) -> None:
         self._store.rest()

@@ -55,7 +55,7 @@ from twinbus.server.stores.served_store import (
     ServedStore,
 )
 from twinbus.server.stores.shared_room import LAID_SIZE_MIN, Room, halves, new_rooms
-from twinbus.store.changes import Change, Copied, StoredMessage
+from twinbus.store.changes import Change, StoredMessage
 from twinbus.store.journal_record import decode_rows, encode_changes
 from twinbus.store.reads import Read
 
@@ -271,8 +271,7 @@ class SocketLine(asyncio.BufferedProtocol):
             if size > COMMIT_BYTES_MAX:
                 raise ValueError(f"it has {size} bytes")
             place = self._room.lay_down(pieces, size) if self._room is not None and size >= LAID_SIZE_MIN else None
-            is_in_pieces = place is None and bool(changes) and isinstance(changes[-1], Copied)
-            body = b"" if is_in_pieces or place is not None else b"".join(pieces)
+            body = b"".join(pieces) if place is None else b""
         except Exception as broken:
             # As if the store had failed: the broker forgets what it decided and starts from what is durable.
             log.exception("commit_not_encoded")
@@ -282,17 +281,9 @@ class SocketLine(asyncio.BufferedProtocol):
         self._is_laid.append(place is not None)
         if place is not None:
             self._send(LAID_COMMIT, LAID.pack(place, size))
-        elif is_in_pieces:
-            self._send_pieces(pieces, size)
         else:
             self._send(COMMIT, body, is_awaited=is_awaited)
         return size
-
-    def _send_pieces(self, pieces: list[bytes], size: int) -> None:
-        """A commit of the same contents for many fragments: they are not joined, because that would take a copy of each."""
-        self._flush()
-        if self._transport is not None:
-            self._transport.writelines([HEADER.pack(COMMIT, size), *pieces])
 
     def query(self, read: Read[Any], /) -> None:
         self._is_laid.append(False)

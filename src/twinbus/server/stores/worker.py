@@ -102,6 +102,7 @@ class StoreWorker(Generic[Store, Part]):
         self._rest_after_s = IDLE_S + index * IDLE_STEP_S
         self._idle_s: float | None = self._rest_after_s  # until the store may rest; None once it did
         self._is_pressed = False
+        self._is_behind = False  # a long commit is applied in steps, between which others are served
         self._delay_s = 0.0
         self._acks_to_lose = 0
 
@@ -112,7 +113,7 @@ class StoreWorker(Generic[Store, Part]):
                 self._open()
             requests, self._ahead = self._ahead, []
             requests = requests or self._receive(self._wait_s())
-            if requests or self._store is None or self._is_pressed:
+            if requests or self._store is None or self._is_pressed or self._is_behind:
                 self._idle_s = self._rest_after_s
             else:
                 self._idle_s = None
@@ -125,6 +126,8 @@ class StoreWorker(Generic[Store, Part]):
         """How long to wait for requests; None: as long as there are none."""
         if self._store is None:
             return self._wait_to_open()
+        if self._is_behind:
+            return 0.0
         return PRESSED_S if self._is_pressed else self._idle_s
 
     def _receive(self, timeout_s: float | None) -> list[Request]:
@@ -177,8 +180,8 @@ class StoreWorker(Generic[Store, Part]):
             if len(self._events) >= EVENTS_TOGETHER_MAX:
                 self._send()
         self._send()
-        if (store := self._store) is not None:
-            self._try(store, store.catch_up)
+        store = self._store
+        self._is_behind = store is not None and bool(self._try(store, store.catch_up))
         is_pressed = self._store is not None and self._store.is_pressed()
         if is_pressed is not self._is_pressed:
             self._is_pressed = is_pressed
