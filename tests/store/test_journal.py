@@ -1,5 +1,6 @@
 """Batches come back as they were written; torn ones are cut off; damage is reported and nothing is changed."""
 
+import errno
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from twinbus.store.folder.journal import (
     BATCH_HEADER,
     FILE_HEADER,
     SPARE_BYTES_MAX,
+    SPARE_NAME,
     SegmentFile,
     segment_numbers,
     segment_path,
@@ -151,6 +153,32 @@ def test_rows_that_several_fragments_get_are_written_once(count: int) -> None:
             for number, row in zip(found.numbers, found.rows, strict=True)
         ]
         assert read == change.rows.numbered(change.first_number)
+
+
+def test_a_segment_that_finds_no_room_takes_that_of_the_spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages that filled a disk are gone, and their segment is the spare: all the room that there is."""
+    first = new_segment(tmp_path)
+    second = SegmentFile.create(tmp_path, 2, first_sequence=2)
+    first.append([b"x" * 1_000])
+    first.retire()
+    first.close()
+    spare = tmp_path / SPARE_NAME
+
+    def write(descriptor: int, pieces: list[bytes], place: int) -> int:
+        if spare.exists():
+            raise OSError(errno.ENOSPC, "full")
+        return writev(descriptor, pieces, place)
+
+    def allocate(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    writev = os.pwritev
+    monkeypatch.setattr(os, "pwritev", write)
+    monkeypatch.setattr(os, "posix_fallocate", allocate)
+    for body in (b"a message", b"another one"):
+        second.append([body])
+    second.close()
+    assert not spare.exists()
 
 
 def test_the_overlay_learns_where_contents_are() -> None:

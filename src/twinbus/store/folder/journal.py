@@ -250,8 +250,12 @@ class SegmentFile:
         # Only speed depends on this: if there is no space to allocate ahead, there may still be enough for the batch.
         # macOS does not have this call.
         if hasattr(os, "posix_fallocate"):
-            with contextlib.suppress(OSError):
+            try:
                 os.posix_fallocate(self._descriptor, self.end, end - self.end)
+            except OSError:
+                # What is in the spare is of no use to anybody, and on a full disk it may be all the room there is.
+                self._path.with_name(SPARE_NAME).unlink(missing_ok=True)
+            else:
                 self._allocated = end
 
     def _batch_at(self, position: int, size: int) -> tuple[int, bytes] | None:
