@@ -240,6 +240,15 @@ def test_a_message_of_a_subscription_keeps_its_key(sim: Simulation) -> None:
     assert subscription.dead_letter.counts().active == 3
 
 
+def test_a_message_of_a_subscription_that_has_no_key_stays_in_its_fragment(sim: Simulation) -> None:
+    topic = sim.topic(TopicDescription("t", enable_partitioning=True))
+    subscription = sim.subscription(SubscriptionDescription("t", "s"))
+    sim.send(topic, *[make_message(str(number)) for number in range(3)])
+    dead_letter_all(sim, subscription.main)
+    assert count(repaired(sim, subscription.dead_letter, action=SqlAction("SET colour = 'blue'"))) == 3
+    assert names(sim, subscription.main) == ["0", "1", "2"]
+
+
 def test_an_action_that_fails_leaves_the_message_where_it_is(sim: Simulation, queue: QueueEntity) -> None:
     bury(sim, queue, *map(str, range(2 * REFUSALS_MAX)), reason="why")
     head = max(sim.ask(queue.dead_letter, ListFragments()).value, key=lambda head: head.active)

@@ -36,6 +36,12 @@ def test_locks_are_gone_with_the_store_and_the_messages_come_again(sim: Simulati
     assert sim.settle(queue.main, [again]).good == {0}
 
 
+def test_why_a_store_is_lost_is_known(sim: Simulation, queue: QueueEntity) -> None:
+    sim.brokers[0].store_lost(StoreUnavailable("the disk is scratched"))
+    assert isinstance(sim.send(queue, make_message("m")).errors[0], FragmentUnavailable)
+    assert sim.brokers[0].fault == "the disk is scratched"
+
+
 @pytest.mark.parametrize("fault", list(Fault))
 def test_a_settlement_whose_commit_fails_is_answered_and_told_apart_after_reloading(
     sim: Simulation, queue: QueueEntity, fault: Fault

@@ -175,6 +175,21 @@ def test_one_settlement_that_gets_somewhere_ends_the_row(front: Front, in_betwee
         assert fails(client, receiver, in_between) == 1
 
 
+@pytest.mark.rule("A5.9")
+def test_one_settlement_in_a_transaction_that_is_committed_ends_the_row(front: Front) -> None:
+    queue = front.sim.entities.queue("orders")
+    client = front.client()
+    receiver, control = client.receiver("orders", credit=1), Control(client)
+    for _ in range(5):
+        front.sim.send(queue, make_message("m"))
+        client.run()
+        for _ in range(FREE_COUNT):
+            assert fails(client, receiver, ABANDONED) == 1
+        txn_id = control.declare()
+        assert fails(client, receiver, TransactionalState(txn_id=txn_id, outcome=ACCEPTED)) == 1
+        assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED
+
+
 def test_a_message_that_is_put_off_is_not_one_that_failed(front: Front) -> None:
     queue = front.sim.entities.queue("orders")
     for number in range(3 * FREE_COUNT):

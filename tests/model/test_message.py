@@ -35,7 +35,7 @@ from twinbus.model.content import (
 )
 from twinbus.model.delivery import encode_delivery
 from twinbus.model.identity import LIFETIME_MAX
-from twinbus.model.message import is_front_too_large, read_content, sent_size, split_batch
+from twinbus.model.message import check_batch_size, is_front_too_large, read_content, sent_size, split_batch
 from twinbus.model.message_limits import HEADER_SIZE_MAX
 from twinbus.model.rules.view import SYSTEM_PROPERTIES, FilterView
 
@@ -443,6 +443,15 @@ def test_a_batch_holds_whole_messages_and_its_envelope_counts_for_nothing() -> N
 def test_a_batch_is_split_however_its_sections_are_described_and_ends_with_its_footer(descriptor: bytes) -> None:
     payload = b"\x00" + descriptor + encode_value(body(b"1")) + body(body(b"2")) + section(0x78, {})
     assert split_batch(payload) == [body(b"1"), body(b"2")]
+
+
+@pytest.mark.parametrize(("size", "counted"), [(255, 260), (256, 264)])
+def test_each_message_of_a_batch_counts_with_the_front_of_its_data_section(size: int, counted: int) -> None:
+    """Which is longer from 256 bytes on."""
+    payloads = [bytes(size)] * 3
+    check_batch_size("q", payloads, 3 * counted)
+    with pytest.raises(MessageTooLarge):
+        check_batch_size("q", payloads, 3 * counted - 1)
 
 
 @pytest.mark.parametrize("payload", [section(0x77, b""), section(0x75, "text"), body(b"\xff")])

@@ -230,6 +230,22 @@ def test_a_segment_that_does_not_follow_is_left_out_once_that_is_accepted(folder
     assert set_aside(folder) == [f"set-aside-1/{second.name}"]
 
 
+def test_a_segment_that_is_damaged_further_on_is_served_up_to_there_once_that_is_accepted(
+    folder: Path, witness: Path
+) -> None:
+    with_two_segments(folder, witness)
+    second = segment_path(folder, 2)
+    data = bytearray(second.read_bytes())
+    data[len(data.rstrip(b"\0")) - 1] ^= 1
+    second.write_bytes(data)
+    with pytest.raises(StoreDamaged, match="in the last batch"):
+        FolderStore(folder, witness=witness)
+    accept_loss(witness)
+    store = FolderStore(folder, witness=witness)
+    assert numbers(everything(store)) == list(range(1, 11))
+    store.close()
+
+
 def test_without_its_first_segment_a_journal_is_left_out_once_that_is_accepted(folder: Path, witness: Path) -> None:
     with_two_segments(folder, witness)
     segment_path(folder, 1).unlink()

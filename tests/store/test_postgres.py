@@ -16,6 +16,7 @@ from tests.store.postgres_places import end_lease, opened, place, run_sql
 from twinbus.clock import boot_time
 from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse, StoreUnavailable
 from twinbus.store.changes import Enqueued, FragmentCreated, Removed
+from twinbus.store.damage import CheckedPage
 from twinbus.store.durable import DurableStore
 from twinbus.store.postgres import connection as postgres_connection
 from twinbus.store.postgres.journal import PART_BYTES
@@ -388,6 +389,15 @@ def test_a_database_that_hangs_costs_no_lease_in_another(here: PostgresPlace) ->
             assert told[0] >= 2
             keeper.give_back()
     opened(here).close()
+    store.close()
+
+
+def test_a_check_of_rows_is_left_to_the_database(here: PostgresPlace) -> None:
+    """It has checksums of its own pages: nothing is read here, and nothing is left to be checked."""
+    store = opened(here)
+    holding(store, row(1))
+    store.checkpoint()
+    assert store.check(0) == CheckedPage(0, None)
     store.close()
 
 

@@ -12,7 +12,14 @@ from tests.contract.rows import HERE, holding, row
 from tests.measured import Measured
 from twinbus.errors import StoreDamaged, StoreUnavailable
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import Enqueued, FragmentCreated, SessionStateSet, StoredMessage, fragment_key
+from twinbus.store.changes import (
+    DuplicatesSeen,
+    Enqueued,
+    FragmentCreated,
+    SessionStateSet,
+    StoredMessage,
+    fragment_key,
+)
 from twinbus.store.folder import accepted_loss
 from twinbus.store.folder.accepted_loss import go_on_without
 from twinbus.store.folder.store import FolderStore
@@ -32,7 +39,7 @@ def filled(folder: Path) -> None:
     """Its tables have some dozens of pages; the last few messages are in the journal alone."""
     store = FolderStore(folder, StoreLimits(segment_entries_max=100_000))
     holding(store)
-    store.commit([FragmentCreated(OTHER), SessionStateSet(HERE, "s", b"state", 1)])
+    store.commit([FragmentCreated(OTHER), SessionStateSet(HERE, "s", b"state", 1), DuplicatesSeen(HERE, [("seen", 2)])])
     for first in range(1, COUNT, 100):
         store.commit([Enqueued(HERE, [row(number, content_of(number)) for number in range(first, first + 100)])])
     store.commit([Enqueued(OTHER, [row(number, content_of(number)) for number in range(1, 300)])])
@@ -98,6 +105,10 @@ def test_a_page_that_is_gone_costs_its_own_rows_alone(tmp_path: Path, table: str
     rows = read(folder)
     assert COUNT + 300 - 400 < len(rows) < COUNT + 300
     assert (OTHER, 300) in rows, "the journal goes on where the tables end"
+    store = FolderStore(folder)
+    assert store.session_state(HERE, "s") == b"state"
+    assert store.duplicates(HERE) == [("seen", 2)]
+    store.close()
 
 
 def test_the_file_as_it_was_is_kept(tmp_path: Path) -> None:

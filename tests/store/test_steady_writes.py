@@ -8,6 +8,7 @@ import pytest
 
 from tests.contract.rows import HERE, holding, row
 from twinbus.store.changes import Enqueued
+from twinbus.store.folder import steady_writes
 from twinbus.store.folder.steady_writes import SteadyWrites
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME
@@ -44,6 +45,26 @@ def test_files_are_synced_again_and_again_until_everything_is_written(
     assert set(syncs.seen) == {file.stat().st_ino for file in files}
     assert not any(thread.name == "twinbus-steady-writes" for thread in threading.enumerate())
     steady.close()
+
+
+def test_a_checkpoint_that_nobody_waits_for_is_synced_with_every_few_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, asked_count, is_synced = tmp_path / "one", 0, threading.Event()
+    file.write_bytes(b"x")
+
+    def is_hurried() -> bool:
+        nonlocal asked_count
+        asked_count += 1
+        return False
+
+    monkeypatch.setattr(steady_writes, "PAUSE_S", 0.001)
+    monkeypatch.setattr(os, "fdatasync", lambda _: is_synced.set())
+    steady = SteadyWrites([file])
+    with steady.during(is_hurried):
+        assert is_synced.wait(WAIT_S)
+    steady.close()
+    assert asked_count >= steady_writes.PACED_PAUSES - 1
 
 
 def test_a_file_that_cannot_be_opened_costs_no_descriptor(tmp_path: Path) -> None:

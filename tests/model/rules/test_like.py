@@ -80,6 +80,14 @@ def test_underscores_cost_no_more_than_the_text_is_long(pattern: str) -> None:
     assert time.process_time() - started < 0.7
 
 
+def test_a_long_pattern_in_a_long_text_is_not_tried_at_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is short enough by itself; as an expression they would take a hundred million steps."""
+    matches = like_matcher("%a" + "_" * 5_000 + "b%", None)
+    monkeypatch.setattr(like_module, "re", None)
+    assert not matches("a" * 20_000)
+    assert matches("a" * 20_000 + "b")
+
+
 @given(st.text(alphabet="ab\n", max_size=40), st.text(alphabet="ab%_", max_size=12))
 @settings(max_examples=500)
 def test_long_searches_find_what_short_ones_find(text: str, pattern: str) -> None:

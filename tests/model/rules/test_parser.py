@@ -35,6 +35,14 @@ A, B, C = Property("a"), Property("b"), Property("c")
 ONE, TWO, THREE = Literal(1), Literal(2), Literal(3)
 
 
+def test_a_mistake_is_reported_with_its_position_and_what_stands_there() -> None:
+    good = "colour = 'red' AND "
+    with pytest.raises(ArgumentError, match=f"at position {len(good) + 1}, before '= 1'"):
+        parse_filter(f"{good}= 1")
+    with pytest.raises(ArgumentError, match=f"at position {len(good) + 1}, at the end"):
+        parse_filter(good)
+
+
 @given(printable_filters)
 @settings(max_examples=200)
 def test_a_printed_filter_parses_to_the_same_nodes(predicate: Predicate) -> None:
