@@ -6,7 +6,7 @@ from tests.attack.attacker import attach, frame
 from twinbus.amqp.codec.frames import AMQP_HEADER
 from twinbus.amqp.codec.performatives import RECEIVER, Attach, Begin, Detach, Open
 from twinbus.amqp.codec.terminus import Source, Target
-from twinbus.amqp.codec.types import Symbol, Value
+from twinbus.amqp.codec.types import Described, Symbol, Value
 from twinbus.amqp.connection import Connection, Role, State
 from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
@@ -35,13 +35,16 @@ def attach_with(**fields: object) -> bytes:
         attach_with(properties={Symbol("a"): LISTS}),
         attach_with(properties={Symbol(str(number)): None for number in range(ELEMENTS_MAX + 1)}),
         attach_with(source=Source(address="q", filter={Symbol("a"): [None] * ELEMENTS_MAX})),
+        attach_with(
+            source=Source(address="q", filter={Symbol("a"): Described(Symbol("b"), [None] * (ELEMENTS_MAX + 1))})
+        ),
         attach_with(source=Source(address="q", capabilities=tuple(["c"] * (ELEMENTS_MAX + 1)))),
         attach_with(name="n" * SIZE_MAX),
         frame(
             Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1, properties={Symbol("a"): LISTS}), channel=1
         ),
     ],
-    ids=["nested", "properties", "filter", "capabilities", "name", "begin"],
+    ids=["nested", "properties", "filter", "described", "capabilities", "name", "begin"],
 )
 def test_a_frame_that_would_stay_and_take_much_closes_the_connection(connection: Connection, said: bytes) -> None:
     connection.receive_data(said, 0)

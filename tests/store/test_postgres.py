@@ -294,6 +294,20 @@ def test_a_wrong_connection_string_is_refused_without_showing_it(dsn: str) -> No
     assert "hunter2" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ('password authentication failed for user "bus"', "Check user, password and pg_hba.conf"),
+        ('no pg_hba.conf entry for host "10.0.0.1"', "Check user, password and pg_hba.conf"),
+        ('database "bus" does not exist', "Create the database first"),
+    ],
+)
+def test_a_refusal_that_lasts_says_what_to_do_about_it(text: str, advice: str) -> None:
+    refusal = postgres_connection.in_our_words(psycopg.OperationalError(text), "db.example.com")
+    assert isinstance(refusal, StoreDamaged)
+    assert str(refusal) == f"db.example.com: {text}. {advice}."
+
+
 def test_a_secret_is_not_part_of_what_is_shown() -> None:
     secret = PostgresPlace("postgresql://user:hunter2@db.example/bus?sslpassword=hunter2", "shop", 3, 16)
     assert "hunter2" not in f"{secret} {secret!r}"
