@@ -58,3 +58,10 @@ def row_sum(
         return total if session_id is None else crc32(b"\x00" + session_id.encode(), total)
     except (struct.error, AttributeError) as error:
         raise ValueError(str(error)) from None
+
+
+def restated_difference(state: int, due_at: int, new_state: int, new_due_at: int) -> int:
+    """What the checksums of all rows without a session id differ by, bit by bit, if these two facts change: of messages of the same
+    length that differ in the same bits, so do their CRCs. What was damaged before stays damaged."""
+    before, after = (row_sum(0, *facts, 0, 0, 0, 0, 0, 0, None) for facts in ((state, due_at), (new_state, new_due_at)))
+    return before ^ after

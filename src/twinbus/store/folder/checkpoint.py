@@ -20,7 +20,7 @@ from twinbus.errors import StoreDamaged
 from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import FragmentKey
-from twinbus.store.checksums import NO_SUM, content_sum, row_sum, values_sum
+from twinbus.store.checksums import NO_SUM, content_sum, restated_difference, row_sum, values_sum
 from twinbus.store.folder.journal import SegmentFile
 from twinbus.store.folder.tables import SQL, stored_text, write_journal_row
 from twinbus.store.layers.located_changes import PLACE, SESSION_ID, SIZE, STATE, Row
@@ -153,7 +153,10 @@ class _FragmentCheckpoint:
         self._sums = FragmentSums()
 
     def _write_rows(self) -> None:
-        rows, removed = self._overlay.rows, self._overlay.removed
+        restated = self._restate_runs()
+        rows, removed = self._overlay.rows, self._overlay.removed - restated
+        if restated:
+            rows = {number: row for number, row in rows.items() if number not in restated}
         # Rows that are here under another number, or altered, have their content below, under the old number.
         sources = {-row[PLACE] for row in rows.values() if row[PLACE] < 0}
         gone = self._remove_runs(sorted(removed - rows.keys() - sources))
@@ -173,6 +176,26 @@ class _FragmentCheckpoint:
         unused = [row_id(self._slot, number) for number in [*gone, *sorted(removed & sources - rows.keys())]]
         for some_ids in _chunks(unused, ROWS_PER_STATEMENT):
             self._run("delete_contents", json.dumps(some_ids))
+
+    def _restate_runs(self) -> set[int]:
+        """Give rows the state and the due time that they got together: as ranges, where they had the same before. The numbers of
+        these."""
+        done: set[int] = set()
+        for run in self._overlay.restated_runs(ROWS_PER_RANGE):
+            first, last = row_id(self._slot, run[0]), row_id(self._slot, run[-1])
+            count, size, checksum, state, state_max, due_at, due_max, named = self._run(
+                "states_of_range", first, last
+            ).fetchone()
+            if len(run) < RUN_MIN or count < len(run) or state < state_max or due_at < due_max or named:
+                continue
+            new_state, new_due_at, *_ = self._overlay.rows[run[0]]
+            difference = restated_difference(state, due_at, new_state, new_due_at)
+            self._sums.count_messages(state, count, size, checksum, -1)
+            self._run("restate_range", new_state, new_due_at, difference, first, last)
+            for row_sums in self._run("sums_of_range", first, last).fetchall():
+                self._sums.count_messages(*row_sums, 1)
+            done.update(run)
+        return done
 
     def _remove_runs(self, numbers: Sequence[int]) -> list[int]:
         """Delete rows that nobody needs any more, with their contents: as ranges where they follow each other, as they do

@@ -257,7 +257,8 @@ class FragmentView:
         hidden = self._hides(TABLES)
         # One row more than wanted: the layers are read only if the tables have no more rows.
         query_max = count_max + 1
-        while True:
+        after = self._behind_hidden(after, last)
+        while last is None or after < last:
             rows = self._snapshot.rows_after(after, last, query_max, states, key)
             for number, row in rows:
                 if not hidden(number):
@@ -266,6 +267,14 @@ class FragmentView:
                 return
             after = rows[-1][0]
             query_max = max(ROWS_PER_QUERY, count_max)
+
+    def _behind_hidden(self, after: int, last: int | None) -> int:
+        """The last of the numbers above `after` that layers hide without a gap: a query that consumes reads what it has claimed,
+        which is lifted, so that the rows below it are not worth reading."""
+        for removed in [overlay.removed for overlay in self._overlays if overlay.removed]:
+            while (last is None or after < last) and after + 1 in removed:
+                after += 1
+        return after
 
     def _added_after(
         self, level: int, after: int, last: int | None, states: Collection[MessageState], key: str | None

@@ -61,6 +61,7 @@ class FragmentOverlay:
         "lifted",
         "made_of",
         "removed",
+        "restated",
         "rows",
         "scheduled",
         "session_numbers",
@@ -74,6 +75,9 @@ class FragmentOverlay:
         self.added: list[int] = []  # ascending; includes numbers that were removed since
         self.lifted: list[int] = []  # numbers of rows below that were altered here, sorted
         self.removed: set[int] = set()  # numbers that may exist below and are hidden: gone or lifted
+        self.restated: set[int] = (
+            set()
+        )  # of those that were lifted: if still here, their state and due time alone are not those below
         self.made_of: dict[int, int] = {}  # rows that were activated here, and the numbers below that they had before
         self.session_numbers: dict[str, list[int]] = {}  # `added` by the key of the session
         self.scheduled: TimeIndex[int] = TimeIndex()
@@ -106,6 +110,7 @@ class FragmentOverlay:
         if change.number not in self.rows:
             insort(self.lifted, change.number)
             self.removed.add(change.number)
+        self.restated.discard(change.number)
         altered: Row = (
             change.state,
             change.due_at,
@@ -120,7 +125,7 @@ class FragmentOverlay:
         self._index_times(change.number, altered)
 
     def alter_together(self, change: RowsAltered, find_below: FindBelow) -> None:
-        rows, state, due_at = self.rows, change.state, change.due_at
+        rows, state, due_at, is_indexed = self.rows, change.state, change.due_at, change.state != DEFERRED
         lifted: list[int] = []
         for number in sorted(change.numbers):
             row = rows.get(number)
@@ -130,10 +135,11 @@ class FragmentOverlay:
                     continue
                 lifted.append(number)
             rows[number] = altered = (state, due_at, *row[2:])
-            if state != DEFERRED:
+            if is_indexed:
                 self._index_times(number, altered)
         if lifted:
             self.removed.update(lifted)
+            self.restated.update(lifted)
             is_behind = not self.lifted or self.lifted[-1] < lifted[0]
             self.lifted += lifted
             if not is_behind:
@@ -192,6 +198,19 @@ class FragmentOverlay:
         thin = copy(self)
         thin.rows = {number: row for number, row in self.rows.items() if number not in gone}
         return thin
+
+    def restated_runs(self, count_max: int) -> Iterator[Sequence[int]]:
+        """Numbers that follow each other, as those of a claim do, of rows that have got the same state and due time here and are
+        otherwise as they are below."""
+        rows = self.rows
+        run: list[int] = []
+        for number in sorted(self.restated.intersection(rows)):
+            if run and (number != run[-1] + 1 or rows[number][:2] != rows[run[0]][:2] or len(run) == count_max):
+                yield run
+                run = []
+            run.append(number)
+        if run:
+            yield run
 
     def says_nothing_of(self, numbers: Collection[int]) -> bool:
         """Whether all of these are as they are below, if they exist there."""

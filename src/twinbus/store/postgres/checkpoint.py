@@ -79,7 +79,8 @@ class _FragmentCheckpoint:
         for some in _chunks(copied):
             self._run("copy_contents", *_columns(some))
         added = [item for item in rows.items() if item[0] not in below]
-        altered = [item for item in rows.items() if item[0] in below]
+        restated = self._restate_runs(slot)
+        altered = [item for item in rows.items() if item[0] in below and item[0] not in restated]
         self._write_contents("add_contents", slot, added)
         self._write_contents("put_contents", slot, altered)
         self._add_messages(slot, added)
@@ -89,6 +90,15 @@ class _FragmentCheckpoint:
         for some_ids in _chunks(gone):
             self._run("delete_messages", some_ids)
             self._run("delete_contents", some_ids)
+
+    def _restate_runs(self, slot: int) -> set[int]:
+        """Give rows the state and the due time that they got together, a run of them at a time. The numbers of these."""
+        done: set[int] = set()
+        for run in self._overlay.restated_runs(ROWS_PER_STATEMENT):
+            state, due_at, *_ = self._overlay.rows[run[0]]
+            self._run("restate_range", state, due_at, row_id(slot, run[0]), row_id(slot, run[-1]))
+            done.update(run)
+        return done
 
     def _add_messages(self, slot: int, added: Sequence[tuple[int, Row]]) -> None:
         if not added:

@@ -121,6 +121,15 @@ INSERT OR REPLACE INTO contents (id, content) VALUES (?, ?);
 -- name: sums_of_range
 SELECT state, count(*), sum(size), sum(checksum) FROM messages WHERE id BETWEEN ? AND ? GROUP BY state;
 
+-- name: states_of_range
+SELECT count(*), sum(size), sum(checksum), min(state), max(state), min(due_at), max(due_at), count(session_id)
+FROM messages WHERE id BETWEEN ? AND ?;
+
+-- name: restate_range
+-- The difference of the checksums is an exclusive or, for which the engine has no operator.
+UPDATE messages SET state = ?1, due_at = ?2, checksum = (checksum | ?3) - (checksum & ?3)
+WHERE id BETWEEN ?4 AND ?5;
+
 -- name: copy_contents
 -- For rows that got a new number: the content is copied from the old row, which is deleted afterwards.
 INSERT OR REPLACE INTO contents (id, content)

@@ -174,6 +174,9 @@ SELECT %s, * FROM unnest(%b::bigint[], %b::smallint[], %b::bigint[], %b::bigint[
 ON CONFLICT (id) DO UPDATE SET state = excluded.state, due_at = excluded.due_at, expires_at = excluded.expires_at,
   delivery_count = excluded.delivery_count, size = excluded.size;
 
+-- name: restate_range
+UPDATE messages SET state = %s, due_at = %s WHERE id BETWEEN %s AND %s;
+
 -- name: copy_messages
 -- The columns in the order of binary_rows.py.
 COPY messages (slot, id, state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, size, session_id, session_key)
