@@ -169,6 +169,7 @@ def split_peeked(rows: Sequence[Peeked]) -> tuple[list[bytes], list[bytes | memo
     bodies: list[bytes | memoryview] = []
     known: dict[bytes, _Alike] = {}
     known_size = 0
+    form, form_size, data_at = b"", -1, 0  # of the last body: what comes before its data, and the size of the content
     for row in rows:
         content = row.content
         alike = known.get(content[:known_size])
@@ -179,10 +180,12 @@ def split_peeked(rows: Sequence[Peeked]) -> tuple[list[bytes], list[bytes | memo
             and row.delivery_count == alike.delivery_count
             and row.due_at == alike.due_at
             and not row.enqueued_sequence_number
-            and not (row.due_at and _CLAIMED_BY in content)
+            and not (row.due_at and content.find(_CLAIMED_BY, 0, alike.body_at) >= 0)
         ):
             pack, before_time, shown_state, _, _, _, body_at = alike
-            data_at = _data_at(content, body_at)
+            if len(content) != form_size or content[body_at:data_at] != form:
+                data_at = _data_at(content, body_at)
+                form, form_size = content[body_at:data_at], len(content)
             front = pack(before_time, row.enqueued_at, _SEQUENCE_NUMBER, row.sequence_number, shown_state)
             fronts.append(front + content[known_size:data_at])
         else:
