@@ -1,7 +1,7 @@
 """`python -m bench.pipeline_source`: what Spark reads from a queue, compared with one stock receiver, on the same namespace.
 
     python -m bench.pipeline_source [--rounds 3] [--count 50000] [--size 1024] [--master local[2]] [--partitioned] [--jobs read]
-    python -m bench.pipeline_source --rounds 1 --count 20000000 --partitioned --jobs 'spark.read'   # whether cost grows
+    python -m bench.pipeline_source --partitioned --counts 1000000 5000000 20000000 [--jobs 'browse|consume']
 
 In each round the stock client receives and completes messages in a process of its own; then Spark looks at a full queue
 (a batch query and a stream) and takes it away (a stream that consumes), to a sink that throws everything away. Spark has
@@ -14,6 +14,10 @@ processes together, namespace, JVM and workers, which says more than a rate wher
 the most that one Python worker had up to the end of the job. Each job is reported when it is done, so that a long run that is cut off has shown
 something. The queue is filled at some ten thousand messages a second, and holds as many gigabytes as there are millions of 1 KiB.
 
+With `--counts` the question is whether cost grows: for each count the queue is filled and each job run once, without a stock client.
+The rate, the processor time a message by kind of process, and the most memory that one process of a kind had during the job are
+printed when it is done. Twenty million messages of 1 KiB take 25 GB of disk, and a queue that is partitioned.
+
 Behind it: what a micro-batch costs that has next to nothing to do, and how much of that is the source's part.
 """
 
@@ -23,14 +27,15 @@ import re
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.clients import QUEUE, comparison_parser, in_process_of_its_own, served, show_rates
 from bench.made_up_rows import MadeUpRows
 from bench.pipeline_sink import empty
-from bench.processor_time import processor_seconds, threads_of
+from bench.process_shares import Share, forget_peaks, shares
+from bench.processor_time import processor_seconds
 from twinbus.client.blocking import BlockingNamespace
 from twinbus.client.message import encode_message
 from twinbus.pipeline.session import spark_session
@@ -40,7 +45,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 STOCK_COUNT = 5_000
-FILL_COUNT = 2_000
+FILL_COUNT = 10_000
+KEY_COUNT = 400
+KEY_RUN = 100
+"""Messages of one key in a row: they travel in one batch."""
 WARM_COUNT = 20_000
 """Enough for several tasks, so that every worker has started."""
 SMALL_BATCHES = 20
@@ -55,7 +63,9 @@ def fill(connection_string: str, count: int, size: int) -> None:
         sender = namespace.sender(QUEUE)
         for first in range(0, count, FILL_COUNT):
             numbers = range(first, min(first + FILL_COUNT, count))
-            payloads = [encode_message(body, message_id=str(n), partition_key=f"k{n % 400}") for n in numbers]
+            payloads = [
+                encode_message(body, message_id=str(n), partition_key=f"k{n // KEY_RUN % KEY_COUNT}") for n in numbers
+            ]
             if any(sender.send_batches(payloads)):
                 raise SystemExit("the queue did not take the messages")
 
@@ -113,31 +123,77 @@ class Queue:
             return query
 
     def streamed(self, mode: str) -> int:
-        return sum(progress["numInputRows"] for progress in self.stream(mode).recentProgress)
+        """Says as well what is not done beside the tasks of a batch: what Spark waits for before it and after it."""
+        batches = [progress for progress in self.stream(mode).recentProgress if progress["numInputRows"]]
+        whole, planned, tasks = (
+            sum(each["durationMs"].get(part, 0) for each in batches)
+            for part in ("triggerExecution", "latestOffset", "addBatch")
+        )
+        print(f"{mode}: {len(batches)} batches, {whole} ms, of which latestOffset {planned}, tasks {tasks}", flush=True)
+        return sum(each["numInputRows"] for each in batches)
+
+
+def jobs_of(queue: Queue, options: argparse.Namespace, filled: Callable[[], int]) -> dict[str, Callable[[], int]]:
+    jobs: dict[str, Callable[[], int]] = {
+        "Python loop, peek": queue.peek_in_a_loop,
+        "spark.read, browse": queue.read,
+        "spark.read, includeBody=false": lambda: queue.read(includeBody="false"),
+        "made-up rows": lambda: queue.made_up(filled(), options.size),
+        "made-up rows without bodies": lambda: queue.made_up(filled(), 0),
+        "readStream, browse": lambda: queue.streamed("browse"),
+        "readStream, consume": lambda: queue.streamed("consume"),
+    }
+    return {name: job for name, job in jobs.items() if re.search(options.jobs, name)}
+
+
+def started_spark(master: str) -> "SparkSession":
+    # Workers import the source of made-up rows from here.
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")))
+    )
+    spark = spark_session("bench", master=master)
+    spark.sparkContext.setLogLevel("ERROR")
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "10000")
+    spark.dataSource.register(MadeUpRows)
+    return spark
+
+
+def grow(options: argparse.Namespace) -> None:
+    """Each job once for each count, and what it took of everybody."""
+    spark = started_spark(options.master)
+    with served(is_partitioned=options.partitioned) as connection_string:
+        queue = Queue(spark, connection_string)
+        for count in (WARM_COUNT, *options.counts):
+            started = time.perf_counter()
+            queue.fill(count, options.size)
+            if count != WARM_COUNT:
+                print(f"{count:,} sent at {count / (time.perf_counter() - started):,.0f}/s", flush=True)
+            for name, job in jobs_of(queue, options, lambda: count).items():  # noqa: B023
+                forget_peaks(os.getpid())
+                started, before = time.perf_counter(), shares(os.getpid())
+                found = job()
+                rate = found / (time.perf_counter() - started)
+                if found != count:
+                    raise SystemExit(f"{name}: {found} messages of {count}")
+                if count != WARM_COUNT:
+                    show_shares(name, count, rate, before, shares(os.getpid()))
+            empty(connection_string)
+    spark.stop()
+
+
+def show_shares(name: str, count: int, rate: float, before: Mapping[str, Share], after: Mapping[str, Share]) -> None:
+    costs = {kind: (after[kind].seconds - before[kind].seconds) * 1e6 / count for kind in after}
+    each = ", ".join(f"{kind} {costs[kind]:.1f} µs {after[kind].megabytes:.0f} MB" for kind in after)
+    print(f"{name}: {count:,} at {rate:,.0f}/s, {sum(costs.values()):.1f} µs each: {each}", flush=True)
 
 
 def compare(options: argparse.Namespace) -> None:
     results: dict[str, list[float]] = {}
     costs: dict[str, list[float]] = {}
-    # Workers import the source of made-up rows from here.
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")))
-    )
-    spark = spark_session("bench", master=options.master)
-    spark.sparkContext.setLogLevel("ERROR")
-    spark.dataSource.register(MadeUpRows)
+    spark = started_spark(options.master)
     with served(is_partitioned=options.partitioned) as connection_string:
         queue = Queue(spark, connection_string)
-        jobs: dict[str, Callable[[], int]] = {
-            "Python loop, peek": queue.peek_in_a_loop,
-            "spark.read, browse": queue.read,
-            "spark.read, includeBody=false": lambda: queue.read(includeBody="false"),
-            "made-up rows": lambda: queue.made_up(filled, options.size),
-            "made-up rows without bodies": lambda: queue.made_up(filled, 0),
-            "readStream, browse": lambda: queue.streamed("browse"),
-            "readStream, consume": lambda: queue.streamed("consume"),
-        }
-        jobs = {name: job for name, job in jobs.items() if re.search(options.jobs, name)}
+        jobs = jobs_of(queue, options, lambda: filled)
         filled = WARM_COUNT
         queue.fill(filled, options.size)
         for job in jobs.values():
@@ -165,7 +221,7 @@ def compare(options: argparse.Namespace) -> None:
             print(
                 f"{name:34}{statistics.median(seconds) * 1e6 / options.count:>10.0f} ms of processor time a 1,000 messages"
             )
-        print(f"{'largest Python worker':34}{worker_megabytes(os.getpid()):>10.0f} MB")
+        print(f"{'largest Python worker':34}{shares(os.getpid())['workers'].megabytes:>10.0f} MB")
         for mode in ("browse", "consume"):
             queue.fill(SMALL_BATCHES * SMALL_BATCH_ROWS, 100)
             show_overhead(mode, queue.stream(mode, SMALL_BATCH_ROWS))
@@ -176,21 +232,9 @@ def compare(options: argparse.Namespace) -> None:
 def show_job(name: str, count: int, rate: float, cost_s: float) -> None:
     us = cost_s * 1e6 / count
     print(
-        f"{name}: {count:,} at {rate:,.0f}/s, {us:.0f} µs each, worker {worker_megabytes(os.getpid()):.0f} MB",
+        f"{name}: {count:,} at {rate:,.0f}/s, {us:.0f} µs each, worker {shares(os.getpid())['workers'].megabytes:.0f} MB",
         flush=True,
     )
-
-
-def worker_megabytes(pid: int) -> float:
-    """The most resident memory that a Python worker below this process ever had."""
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes()
-        peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-        children = [child for each in threads_of(pid) for child in each.joinpath("children").read_text().split()]
-    except FileNotFoundError:
-        return 0.0
-    own = int(peak[1]) / 1024 if peak is not None and b"pyspark.daemon" in words else 0.0
-    return max([own, *(worker_megabytes(int(child)) for child in set(children))])
 
 
 def show_overhead(mode: str, query: "StreamingQuery") -> None:
@@ -206,7 +250,14 @@ def main() -> None:
     parser = comparison_parser(__doc__, 50_000)
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--jobs", default="", help="a pattern: only those whose names have it")
-    compare(parser.parse_args())
+    parser.add_argument(
+        "--counts", type=int, nargs="+", help="whether cost grows: each job once for each of these counts"
+    )
+    options = parser.parse_args()
+    if options.counts:
+        grow(options)
+    else:
+        compare(options)
 
 
 if __name__ == "__main__":

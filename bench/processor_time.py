@@ -1,6 +1,7 @@
 """Seconds of processor time that a process and all its children took, from /proc; a namespace keeps its stores in a child."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -19,13 +20,21 @@ def threads_of(pid: int) -> list[Path]:
     return list(Path(f"/proc/{pid}/task").iterdir())
 
 
+def children_of(pid: int) -> set[int]:
+    """Of all threads: a JVM starts its Python workers from whichever it likes, and some of them end meanwhile."""
+    found: set[int] = set()
+    for thread in threads_of(pid):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found.update(map(int, thread.joinpath("children").read_text().split()))
+    return found
+
+
 def processor_seconds(pid: int) -> float | None:
     """Includes children that have ended. None if there is no such process, or no /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        # Of all threads: a JVM starts its Python workers from whichever it likes.
-        children = [child for each in threads_of(pid) for child in each.joinpath("children").read_text().split()]
-    except FileNotFoundError:
+        children = children_of(pid)
+    except (FileNotFoundError, ProcessLookupError):
         return None
     own = sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
-    return own + sum(processor_seconds(int(child)) or 0.0 for child in children)
+    return own + sum(processor_seconds(child) or 0.0 for child in children)
