@@ -148,6 +148,30 @@ def test_a_capture_that_dies_in_every_phase_is_complete_in_the_end_and_says_so(
     ledger.check(mode)
 
 
+@pytest.mark.rule("C1.2")
+@pytest.mark.nightly
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_capture_whose_python_processes_die_anywhere_holds_each_message_once(
+    seed: int, spark: "SparkSession", entities: Entities, ledger: Ledger, note: Path
+) -> None:
+    """Of one JVM that stays, so that there can be many; with the JVM it is the test below."""
+    dice = random.Random(seed)
+    mode = CaptureMode.BROWSE if seed % 2 else CaptureMode.CONSUME
+    phases = BROWSING if mode is CaptureMode.BROWSE else CONSUMING
+    ledger.send(dice.randrange(BATCH_MESSAGES, 3 * BATCH_MESSAGES))
+    # Every phase has its turn, whatever the dice say.
+    write_note(note, phases[seed // 2 % len(phases)], dice.randrange(1, 3), takes_all=False)
+    run_once(spark, ledger, mode, note, entities)
+    assert not note.exists(), "nobody died"
+    ledger.send(dice.randrange(BATCH_MESSAGES))
+    one = run_once(spark, ledger, mode, note, entities)
+    assert one.tally.state is CaptureState.DONE
+    assert one.tally.complete is not None
+    assert all(each.is_all for each in one.tally.complete)
+    ledger.check(mode)
+
+
 # With the driver, as a program
 
 
