@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -86,13 +87,19 @@ def test_runs_that_get_a_state_together_are_in_the_tables_what_they_are_in_memor
     assert not store.check(-1).damaged
 
 
+def sum_of(*facts: Any) -> int:
+    values: Any = (*facts, None)
+    return row_sum(*values)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_checksums_of_rows_that_get_the_same_state_differ_by_the_same_bits(seed: int) -> None:
     dice = Random(seed)
     state, due_at, new_state, new_due_at = (dice.randrange(-(1 << 62), 1 << 62) for _ in range(4))
     others = [dice.randrange(-(1 << 62), 1 << 62) for _ in range(7)]
-    before = row_sum(others[0], state, due_at, *others[1:], None)
-    after = row_sum(others[0], new_state, new_due_at, *others[1:], None)
+    first, *rest = others
+    before = sum_of(first, state, due_at, *rest)
+    after = sum_of(first, new_state, new_due_at, *rest)
     assert after == before ^ restated_difference(state, due_at, new_state, new_due_at)
 
 
@@ -104,18 +111,31 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_a_damaged_row_stays_damaged_when_the_run_that_it_is_in_is_claimed(folder: Path) -> None:
+@pytest.mark.parametrize("damage", ["delivery_count = 1", "content_sum = content_sum + 1", "checksum = checksum + 1"])
+def test_a_damaged_row_stays_damaged_when_the_run_that_it_is_in_is_claimed(folder: Path, damage: str) -> None:
     with closing(FolderStore(folder)) as store:
-        store.commit([AlteredTogether(HERE, list(range(1, 21)), DEFERRED, OWNER)])
-        store.catch_up()
-        # After it was read for the claim, and before the checkpoint.
-        with closing(sqlite3.connect(folder / FILE_NAME)) as tables, tables:
-            tables.execute("UPDATE messages SET delivery_count = 1 WHERE id = ?", (1 << 44 | 5,))
+        claim_and_damage(store, folder, damage)
         store.checkpoint()
         with pytest.raises(StoreUnavailable, match="damaged"):
             everything(store)
     with closing(FolderStore(folder)) as store:
         assert numbers(everything(store)) == [number for number in range(1, 21) if number != 5]
+
+
+def test_a_state_that_is_none_does_not_end_the_checkpoint_of_a_claim(folder: Path) -> None:
+    """What the claim made of the row is written in its place."""
+    with closing(FolderStore(folder)) as store:
+        claim_and_damage(store, folder, "state = 'text'")
+        store.checkpoint()
+        assert numbers(everything(store)) == list(range(1, 21))
+
+
+def claim_and_damage(store: FolderStore, folder: Path, damage: str) -> None:
+    """After message 5 was read for the claim, and before the checkpoint."""
+    store.commit([AlteredTogether(HERE, list(range(1, 21)), DEFERRED, OWNER)])
+    store.catch_up()
+    with closing(sqlite3.connect(folder / FILE_NAME)) as tables, tables:
+        tables.execute(f"UPDATE messages SET {damage} WHERE id = ?", (1 << 44 | 5,))
 
 
 def test_rows_whose_states_differ_are_written_one_by_one(folder: Path) -> None:

@@ -182,18 +182,21 @@ class _FragmentCheckpoint:
         these."""
         done: set[int] = set()
         for run in self._overlay.restated_runs(ROWS_PER_RANGE):
+            if len(run) < RUN_MIN:
+                continue
             first, last = row_id(self._slot, run[0]), row_id(self._slot, run[-1])
             count, size, checksum, state, state_max, due_at, due_max, named = self._run(
                 "states_of_range", first, last
             ).fetchone()
-            if len(run) < RUN_MIN or count < len(run) or state < state_max or due_at < due_max or named:
+            # Damage may have left anything here, also what has no order.
+            if count != len(run) or state != state_max or due_at != due_max or named:
                 continue
             new_state, new_due_at, *_ = self._overlay.rows[run[0]]
             difference = restated_difference(state, due_at, new_state, new_due_at)
             self._sums.count_messages(state, count, size, checksum, -1)
             self._run("restate_range", new_state, new_due_at, difference, first, last)
-            for row_sums in self._run("sums_of_range", first, last).fetchall():
-                self._sums.count_messages(*row_sums, 1)
+            for each_state, each_count, each_size, each_checksum in self._run("sums_of_range", first, last).fetchall():
+                self._sums.count_messages(each_state, each_count, each_size, each_checksum, 1)
             done.update(run)
         return done
 
