@@ -169,6 +169,19 @@ def test_a_node_that_another_process_has_replaced_meanwhile_ends_and_leaves_its_
         second.kill()
 
 
+def test_a_frozen_node_does_not_keep_the_others_from_saying_to_a_balancer_that_they_are_ready(
+    nodes: list[Node],
+) -> None:
+    a, b, c = nodes
+    a.freeze()
+    for node in (b, c):
+        began = time.monotonic()
+        assert node.page("/ready")["status"] == "ready"
+        # Its line is given up after two seconds, and a balancer waits for one.
+        assert time.monotonic() - began < 1
+    a.thaw()
+
+
 def test_three_machines_serve_one_namespace_and_outlive_one_of_them(nodes: list[Node]) -> None:
     a, b, c = nodes
     assert a.page("/ready")["status"] == "ready"

@@ -7,16 +7,20 @@ standby, and by the process that owns them. Probes may ask by any host name; one
 A spare listens on nothing, and one that was superseded owns no store: so among several machines with the same line the one that
 is ready is the one that serves. Of several nodes that serve at once, one that is about to end, or that has not reached most of
 the others for a while, is not ready.
+
+A balancer waits for a second or so, and a question to a process that hangs takes longer. So `/ready` says what this process knows,
+and shows the stores that it has: else one node that is frozen would take all of them out of service.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from twinbus.http.own.nodes import Nodes
-from twinbus.http.own.store_records import UP, StoreRecords
+from twinbus.http.own.store_records import UP, StoreRecord, StoreRecords
 from twinbus.own_hosts import OwnHosts
 
 UNAVAILABLE = "unavailable"
@@ -31,18 +35,19 @@ class HealthPage:
         self._hosts = hosts
 
     async def show(self, request: Request) -> Response:
-        status, body = await self._said()
+        status, body = self._said(await self._stores.all())
         return self._answer(request, status, body, is_good=status != UNAVAILABLE)
 
     async def show_ready(self, request: Request) -> Response:
-        status, body = await self._said()
-        is_ready = status != UNAVAILABLE
-        if self._nodes is not None and (reason := self._nodes.not_ready()):
-            is_ready, body = False, {**body, "reason": reason}
+        status, body = self._said(self._stores.own())
+        if self._nodes is None:
+            is_ready = status != UNAVAILABLE or self._said(await self._stores.all())[0] != UNAVAILABLE
+        else:
+            reason = self._nodes.not_ready()
+            is_ready, body = not reason, {**body, "reason": reason} if reason else body
         return self._answer(request, READY if is_ready else NOT_READY, body, is_good=is_ready)
 
-    async def _said(self) -> tuple[str, dict[str, Any]]:
-        stores = await self._stores.all()
+    def _said(self, stores: Sequence[StoreRecord]) -> tuple[str, dict[str, Any]]:
         down = {store["index"]: store["condition"] for store in stores if store["condition"] != UP}
         damaged = {store["index"]: store["set_aside"] for store in stores if store["set_aside"]}
         is_unavailable = len(down) == len(stores)

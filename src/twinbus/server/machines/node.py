@@ -411,8 +411,10 @@ class MachineNode:
     def not_ready(self) -> str:
         if self.keeper.is_draining or self.drain_asked.is_set():
             return "this node is about to end"
-        missing = self._reach.cut_off_from()
-        return f"this node does not reach {', '.join(missing)}" if missing else ""
+        if missing := self._reach.cut_off_from():
+            return f"this node does not reach {', '.join(missing)}"
+        served_at = {*self.mesh.lines, self.number}.intersection(self.owners.of)
+        return "" if served_at else "this node reaches no messaging store that is up"
 
     def figures(self) -> NodeFigures:
         assert self._server is not None
