@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias
@@ -18,6 +19,12 @@ class Balancer:
         self._turn = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections: dict[Address, set[asyncio.StreamWriter]] = {}
+        self.events: list[str] = []
+        """What became of connections, with the time of the day."""
+
+    def note(self, event: str) -> None:
+        now = time.time()
+        self.events.append(f"{time.strftime('%H:%M:%S', time.gmtime(now))}.{int(now * 1_000) % 1_000:03d} {event}")
 
     async def start(self) -> None:
         self._listener = await asyncio.start_server(self._accept, self._host, 0)
@@ -31,6 +38,7 @@ class Balancer:
 
     def cut_off(self, address: Address) -> None:
         """A node that does not answer any more: those who are connected to it are to connect again."""
+        self.note(f"cut off {address}")
         for writer in self._connections.pop(address, set()):
             writer.transport.abort()
 
@@ -38,9 +46,13 @@ class Balancer:
         self._turn += 1
         ready = self._ready()
         for address in ready[self._turn % max(1, len(ready)) :] + ready:
-            with suppress(OSError, TimeoutError):
+            try:
                 async with asyncio.timeout(1):
                     there, back = await asyncio.open_connection(*address)
+            except (OSError, TimeoutError) as error:
+                self.note(f"{address} is not reached: {error!r}")
+            else:
+                self.note(f"connected to {address}")
                 ends = self._connections.setdefault(address, set())
                 ends |= {writer, back}
                 for one, other in ((reader, back), (there, writer)):
@@ -49,6 +61,7 @@ class Balancer:
                     task.add_done_callback(self._tasks.discard)
                     task.add_done_callback(lambda _, ends=ends, other=other: ends.discard(other))  # type: ignore[misc]
                 return
+        self.note(f"nobody is reached of {ready}")
         writer.transport.abort()
 
 

@@ -5,6 +5,7 @@ One node or one database at a time is out of order, so there is always a node an
 
 import asyncio
 import random
+import sys
 import time
 
 from tests.server.machines.hosts import Cluster
@@ -35,7 +36,7 @@ async def fail(cluster: Cluster, seed: int) -> None:
         await asyncio.sleep(chance.uniform(0.2, 1.0))
         number, other = chance.sample([1, 2, 3], 2)
         lasting = chance.uniform(8.0, 30.0) if action == "freeze long" else chance.uniform(1.0, 5.0)
-        print(f"{time.strftime('%H:%M:%S')} {seed}: {action} {number} {other} {lasting:.1f}", flush=True)
+        print(f"{time.strftime('%H:%M:%S')} {seed}: {action} {number} {other} {lasting:.1f}", file=sys.stderr)
         await _do(cluster, action, number, other, lasting, chance)
 
 

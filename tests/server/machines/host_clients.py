@@ -51,7 +51,10 @@ class HealthChecks:
 
     async def run(self) -> None:
         while True:
-            await asyncio.gather(*map(self._check, self._cluster.hosts.numbers), asyncio.sleep(CHECK_EVERY_S))
+            await asyncio.gather(self.check(), asyncio.sleep(CHECK_EVERY_S))
+
+    async def check(self) -> None:
+        await asyncio.gather(*map(self._check, self._cluster.hosts.numbers))
 
     async def _check(self, number: int) -> None:
         said = self._cluster.said.get(number)
@@ -61,13 +64,16 @@ class HealthChecks:
         address = host, said.amqp_port
         try:
             status = await asyncio.to_thread(_status_of, f"http://{host}:{said.http_port}/ready")
-        except OSError:
+        except OSError as error:
             self._silent[address] += 1
+            self.balancer.note(f"{address} is silent: {error!r}")
             if self._silent[address] == 2:
                 self._ready[address] = False
                 self.balancer.cut_off(address)
         else:
             self._silent[address] = 0
+            if self._ready.get(address) != (status == 200):
+                self.balancer.note(f"{address} answers {status}")
             self._ready[address] = status == 200
 
 
@@ -100,10 +106,13 @@ class Clients:
         self.sent_at: list[float] = []
         self.cut_off: Counter[str] = Counter()
         """Sends without a key whose connection ended, by the error."""
+        self.balancer_events: list[str] = []
 
     @asynccontextmanager
     async def started(self) -> AsyncIterator[None]:
         checks = HealthChecks(self._cluster)
+        self.balancer_events = checks.balancer.events
+        await checks.check()
         await checks.balancer.start()
         checking = asyncio.create_task(checks.run())
         sessions = [f"{self._name}-{number}" for number in range(SESSIONS)]

@@ -3,6 +3,7 @@ they see. Several schedules come one after the other under the same clients, and
 """
 
 import os
+import sys
 import time
 from itertools import pairwise
 
@@ -45,10 +46,12 @@ async def lose_nothing(cluster: Cluster, seeds: range, measured: Measured) -> No
     )
     found = history.violations()
     print(
-        f"{seeds}: {found or 'passed'}; {len(history.acknowledged)} acknowledged, longest pause {gap:.1f} s, {dict(clients.cut_off)}"
+        f"{seeds}: {found or 'passed'}; {len(history.acknowledged)} acknowledged, longest pause {gap:.1f} s, {dict(clients.cut_off)}",
+        file=sys.stderr,  # what workers of pytest print elsewhere is not shown
     )
     logs = "".join(f"\n--- n{number}\n{cluster.log(number)[-30_000:]}" for number in cluster.nodes)
-    assert not found, f"{found}{logs}"
+    told = "\n".join(clients.balancer_events[-300:])
+    assert not found, f"{found}{logs}\n--- balancer\n{told}"
     assert len(history.acknowledged) > 20 * len(seeds)
 
 
