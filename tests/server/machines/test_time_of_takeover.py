@@ -44,6 +44,8 @@ class KeySenders:
         self._string = cluster.said[node].connection_string
         self._asked_last = [0.0] * FRAGMENTS  # of what was accepted
         self._is_over = False
+        self.failed: list[str] = []
+        """Sends that were refused or not answered, with the time of the day."""
 
     @asynccontextmanager
     async def started(self) -> AsyncIterator[None]:
@@ -61,7 +63,7 @@ class KeySenders:
                 await asyncio.sleep(0.01)
 
     async def _send(self, fragment: int) -> None:
-        key = Partitioning(FRAGMENTS).key_in(fragment)
+        key, asked = Partitioning(FRAGMENTS).key_in(fragment), 0.0
         while not self._is_over:
             try:
                 async with (
@@ -74,7 +76,9 @@ class KeySenders:
                             await sender.send_messages(ServiceBusMessage("?", partition_key=key))
                         self._asked_last[fragment] = asked
                         await asyncio.sleep(PACE_S)
-            except ERRORS:
+            except ERRORS as error:
+                waited = time.monotonic() - asked
+                self.failed.append(f"{time.strftime('%H:%M:%S')} fragment {fragment} after {waited:.1f} s: {error!r}")
                 await asyncio.sleep(PACE_S)
 
 
@@ -113,6 +117,7 @@ async def test_fragments_of_a_node_that_fails_are_served_again_in_time(
     cluster: Cluster, failure: str, measured: Measured
 ) -> None:
     took_s: list[float] = []
+    told = ""
     for _ in range(ROUNDS):
         node = await asyncio.to_thread(most_burdened, cluster)
         senders = KeySenders(cluster, node % 3 + 1)
@@ -122,6 +127,9 @@ async def test_fragments_of_a_node_that_fails_are_served_again_in_time(
             fail(cluster, failure, node)
             await senders.all_accept(time.monotonic())
             took_s.append(time.monotonic() - began)
+            if took_s[-1] >= SERVED_MAX_S:
+                told += f"\n--- {failure} of n{node} took {took_s[-1]:.1f} s\n" + "\n".join(senders.failed[-100:])
+                told += "".join(f"\n--- n{each}\n{cluster.log(each)[-10_000:]}" for each in cluster.nodes)
             await asyncio.to_thread(heal, cluster, failure, node)
             # It serves again, and knows who owns what.
             there = KeySenders(cluster, node)
@@ -129,6 +137,4 @@ async def test_fragments_of_a_node_that_fails_are_served_again_in_time(
                 await there.all_accept(time.monotonic())
     print(f"{failure}: served again after {', '.join(f'{each:.1f}' for each in sorted(took_s))} s", file=sys.stderr)
     measured("takeovers", Counter(f"in less than {int(each) + 1} s after {failure}" for each in took_s))
-    assert max(took_s) < SERVED_MAX_S, "".join(
-        f"\n--- n{each}\n{cluster.log(each)[-10_000:]}" for each in cluster.nodes
-    )
+    assert not told
