@@ -15,6 +15,7 @@ from twinbus.cluster.fronts.fronts import Fronts
 from twinbus.cluster.lines.frames import Hello
 from twinbus.cluster.lines.line import Topics
 from twinbus.errors import FragmentUnavailable, MessagingError
+from twinbus.http.own.store_records import STORES
 from twinbus.management.control_plane import WAIT_FOR_FRAGMENTS_S, WAIT_FOR_TURN_S
 from twinbus.server.listening.admission import Admission
 from twinbus.server.nodes.leash import Answering, Leash
@@ -110,13 +111,22 @@ class AskedOthers:
         return answers
 
     async def ask_owner(self, store: int, what: str, details: dict[str, Any]) -> Any:
-        owner = self._owner_of(store)
+        owner: int | None = self._owner_of(store)
         if owner not in self._leash.nodes:
+            owner = await self._holder_of(store)
+        if owner is None:
             raise FragmentUnavailable(f"The process that serves messaging store {store} is not there now. Try again.")
         answer = (await self._leash.ask(what, details, PATIENCE_S.get(what, SOON_S), to=owner))[owner]
         if isinstance(answer, MessagingError):
             raise answer
         return answer
+
+    async def _holder_of(self, store: int) -> int | None:
+        """A store that is switched off is served by nobody, and is at one node nevertheless."""
+        for node, records in (await self.ask_all(STORES, {})).items():
+            if isinstance(records, list) and any(record["index"] == store for record in records):
+                return node
+        return None
 
 
 class Presence:
