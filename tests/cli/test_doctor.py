@@ -1,5 +1,6 @@
 import json
 import os
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -101,3 +102,14 @@ def test_a_command_that_another_program_answers_says_that_no_namespace_does(caps
     with another_program(OTHER_ANSWERS[0]) as port:
         assert run(["node", "list", "--connection-string", f"Endpoint=sb://127.0.0.1:{port};{key}"]) == FAILED
     assert capsys.readouterr().err.startswith("twinbus: No namespace answers at http://127.0.0.1:")
+
+
+def test_a_command_that_nobody_answers_says_so_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    key = "SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        string = f"Endpoint=sb://127.0.0.1:{port};{key}"
+        assert run(["node", "list", "--connection-string", string, "--endpoint", f"http://127.0.0.1:{port}"]) == FAILED
+    said = f"twinbus: No namespace answers at http://127.0.0.1:{port}: Connection refused. Is it running?\n"
+    assert capsys.readouterr().err == said

@@ -19,9 +19,10 @@ from twinbus.store.changes import Enqueued, FragmentCreated, Removed
 from twinbus.store.damage import CheckedPage
 from twinbus.store.durable import DurableStore
 from twinbus.store.postgres import connection as postgres_connection
+from twinbus.store.postgres.connection import in_our_words
 from twinbus.store.postgres.journal import PART_BYTES
 from twinbus.store.postgres.lease import TAKEN, TRUSTED_S, LeaseKeeper
-from twinbus.store.postgres.place import Owner, PostgresPlace
+from twinbus.store.postgres.place import Owner, PostgresPlace, server_of
 from twinbus.store.postgres.store import PostgresStore
 from twinbus.store.store_limits import StoreLimits
 
@@ -239,6 +240,49 @@ def test_a_standby_is_refused_because_it_is_read_only(
     with pytest.raises(StoreUnavailable, match=r"read-only.*Name the primary"):
         opened(place(standby.dsn(), fresh_namespace))
     opened(place(standby.dsn(own_server), fresh_namespace)).close()
+
+
+REFUSED = """connection failed: connection to server at "10.0.0.2", port 5433 failed: session is read-only
+Multiple connection attempts failed. All failures were:
+- host: 'one', port: '5432', hostaddr: '10.0.0.1': connection failed: connection to server at "10.0.0.1", port 5432 failed: Connection refused
+\tIs the server running on that host and accepting TCP/IP connections?
+- host: '10.0.0.2', port: '5433', hostaddr: '10.0.0.2': {}"""
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        (
+            'connection failed: connection to server at "10.0.0.2", port 5433 failed: session is read-only',
+            (
+                "bus has no primary: one:5432: Connection refused; 10.0.0.2:5433: session is read-only. "
+                "Promote a standby, or name the primary."
+            ),
+        ),
+        (
+            "connection timeout expired",
+            (
+                "bus failed: one:5432: Connection refused; 10.0.0.2:5433: connection timeout expired. "
+                "Check that it is up and can be reached."
+            ),
+        ),
+    ],
+    ids=["standby", "silent"],
+)
+def test_of_several_servers_that_refuse_each_says_why_on_one_line(second: str, said: str) -> None:
+    assert str(in_our_words(psycopg.OperationalError(REFUSED.format(second)), "bus")) == said
+
+
+@pytest.mark.parametrize(
+    ("dsn", "server"),
+    [
+        ("postgresql://me:secret@a/bus", "postgresql://a/bus"),
+        ("postgresql://a:1,b:2/bus", "postgresql://a:1,b:2/bus"),
+        ("host=a,b port=1 dbname=bus", "postgresql://a:1,b:1/bus"),
+    ],
+)
+def test_a_server_is_named_by_its_hosts_each_with_its_port(dsn: str, server: str) -> None:
+    assert server_of(dsn) == server
 
 
 def test_what_was_acknowledged_survives_a_failover(fresh_namespace: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -65,7 +65,13 @@ def _answer(request: Request, endpoint: str, read: Callable[[Any], Any], authori
     except HTTPError as refused:
         raise NamespaceRefused(_reason(refused, endpoint)) from None
     except (OSError, ValueError, HTTPException) as fault:
-        raise NamespaceRefused(f"No namespace answers at {endpoint}: {fault}. Is it running?") from None
+        reason = fault.reason if isinstance(fault, URLError) else fault
+        raise NamespaceRefused(f"No namespace answers at {endpoint}: {_in_words(reason)}. Is it running?") from None
+
+
+def _in_words(reason: object) -> str:
+    """Without the number that the system has for it."""
+    return (isinstance(reason, OSError) and reason.strerror) or str(reason)
 
 
 def _reason(refused: HTTPError, endpoint: str) -> str:

@@ -4,6 +4,7 @@ A commit whose wait for the standby was cancelled answers with success and a war
 standby may not. `require_no_warning` turns that into a failure.
 """
 
+import re
 from struct import Struct
 from typing import Any, Final
 
@@ -36,6 +37,8 @@ SET client_min_messages = warning;
 SET lock_timeout = 0;
 SET statement_timeout = 0;
 """
+ATTEMPT = re.compile(r"^- host: '(.*?)', port: '(.*?)'(?:, hostaddr: '.*?')?: (?:.*failed: )?(.*)$", re.MULTILINE)
+"""A line of what psycopg says if several hosts were tried."""
 WEAKER = ("off", "local", "remote_write")
 
 
@@ -120,9 +123,12 @@ def _connect(dsn: str, application: str) -> WatchedConnection:
 
 
 def in_our_words(error: psycopg.Error, server: str) -> StoreUnavailable:
-    text = " ".join((error.diag.message_primary or str(error)).split())
+    attempts = [f"{host}:{port}: {reason}" for host, port, reason in ATTEMPT.findall(str(error))]
+    text = "; ".join(attempts) or " ".join((error.diag.message_primary or str(error)).split())
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return StoreDamaged(f"{server}: {text}. Grant the role CREATE on the database, or create the schemas for it.")
+    if attempts and "read-only" in text:
+        return StoreUnavailable(f"{server} has no primary: {text}. Promote a standby, or name the primary.")
     if isinstance(error, psycopg.errors.ReadOnlySqlTransaction) or "read-only" in text:
         return StoreUnavailable(f"{server} is read-only: {text}. Name the primary, or all servers of the cluster.")
     # Why a connection was refused is known by its words alone.

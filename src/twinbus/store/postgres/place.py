@@ -4,6 +4,7 @@ import os
 import secrets
 import socket
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TypeAlias
 
 import psycopg
@@ -89,8 +90,11 @@ def server_of(dsn: str) -> str:
     hosts = (
         known.get("host") or known.get("hostaddr") or os.environ.get("PGHOST") or known.get("service") or "localhost"
     )
-    ports = known.get("port")
-    return f"postgresql://{hosts}{f':{ports}' if ports else ''}/{known.get('dbname') or os.environ.get('PGDATABASE') or ''}"
+    ports = str(known.get("port") or "").split(",")
+    # One port is for all hosts.
+    by_host = zip_longest(str(hosts).split(","), ports, fillvalue=ports[-1])
+    servers = ",".join(f"{host}:{port}" if port else host for host, port in by_host)
+    return f"postgresql://{servers}/{known.get('dbname') or os.environ.get('PGDATABASE') or ''}"
 
 
 @dataclass(frozen=True, slots=True)
