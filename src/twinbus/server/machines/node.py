@@ -381,7 +381,7 @@ class MachineNode:
                 "is_reached": node.number in reached,
                 "age_s": round(node.age_s, 1),
             }
-            for node in self.keeper.nodes()
+            for node in sorted(self.keeper.nodes(), key=lambda node: node.name)
         ]
 
     def _named(self, name: str) -> int:
