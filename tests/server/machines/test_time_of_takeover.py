@@ -137,4 +137,4 @@ async def test_fragments_of_a_node_that_fails_are_served_again_in_time(
                 await there.all_accept(time.monotonic())
     print(f"{failure}: served again after {', '.join(f'{each:.1f}' for each in sorted(took_s))} s", file=sys.stderr)
     measured("takeovers", Counter(f"in less than {int(each) + 1} s after {failure}" for each in took_s))
-    assert not told
+    assert not told, told
