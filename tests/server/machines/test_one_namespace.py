@@ -182,17 +182,6 @@ def test_a_frozen_node_does_not_keep_the_others_from_saying_to_a_balancer_that_t
     a.thaw()
 
 
-def test_a_node_that_reaches_no_store_which_is_up_is_not_ready(nodes: list[Node]) -> None:
-    a, b, c = nodes
-    there = ("--connection-string", a.connection_string, "--endpoint", f"http://127.0.0.1:{a.http_port}")
-    assert run(["store", "down", "--all", *there]) == 0
-    for node in (a, b, c):
-        until(lambda node=node: "no messaging store" in node.page("/ready").get("reason", ""), node.log)  # type: ignore[misc]
-    assert run(["store", "up", *there]) == 0
-    for node in (a, b, c):
-        until(lambda node=node: node.page("/ready")["status"] == "ready", node.log)  # type: ignore[misc]
-
-
 def test_three_machines_serve_one_namespace_and_outlive_one_of_them(nodes: list[Node]) -> None:
     a, b, c = nodes
     assert a.page("/ready")["status"] == "ready"
