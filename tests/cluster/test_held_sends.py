@@ -80,21 +80,41 @@ def test_what_was_on_one_of_several_lines_that_break_together_waits_for_a_line(
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
-def test_the_second_try_is_for_a_line_that_has_brought_something_since_the_first_one_broke(
+def test_the_second_try_is_for_a_node_that_has_answered_since_the_line_of_the_first_one_broke(
     sim: ClusterSimulation, is_batch: bool
 ) -> None:
     sim.has_stepped_lines = True
     sent = Sent(sim, is_batch=is_batch)
     first = next(link for link in sim.links if 0 in link.nodes and link.one.take_output())
-    second = next(link for link in sim.links if 0 in link.nodes and link is not first)
     first.cut(sim.now)
-    assert not second.one.take_output()
-    second.other.tell(99, b"it lives")
-    second.step(sim.now, is_back=True)
+    second = next(link for link in sim.links if 0 in link.nodes and not link.is_broken)
+    for is_back in (False, True):
+        second.step(sim.now, is_back=is_back)
+    assert len(second.one.take_output()) > 0
+    assert not sent.is_accepted
     sim.has_stepped_lines = False
-    sim.advance(200, 100)
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_what_a_line_brings_that_was_said_before_another_one_broke_is_no_sign_of_life(
+    sim: ClusterSimulation, is_batch: bool
+) -> None:
+    """A node that stood still reads what came meanwhile, also from a node that has given the line up."""
+    sim.has_stepped_lines = True
+    sent = Sent(sim, is_batch=is_batch)
+    first = next(link for link in sim.links if 0 in link.nodes and link.one.take_output())
+    second = next(link for link in sim.links if 0 in link.nodes and link is not first)
+    second.other.tell(99, b"said long ago")
+    first.cut(sim.now)
+    second.step(sim.now, is_back=True)
+    sim.nodes[0].fronts.peers.held_sends.look(sim.now, is_changed=False)
+    second.cut(sim.now)
+    assert sent.error is None
+    sim.has_stepped_lines = False
+    sim.connect()
     sim.run()
     assert sent.is_accepted
+    assert copies(sim) == 1
 
 
 @pytest.mark.parametrize("is_batch", [False, True])

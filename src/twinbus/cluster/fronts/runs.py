@@ -19,7 +19,7 @@ from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.replies import Reply, SendReply
 from twinbus.clock import Clock, Millis
 from twinbus.cluster.ownership import Ownership
-from twinbus.cluster.peers.held_sends import Heard
+from twinbus.cluster.peers.held_sends import SignsOfLife
 from twinbus.cluster.peers.peers import Peers
 from twinbus.errors import FragmentUnavailable, MessagingError, OutcomeUnknown, QuotaExceeded, ServerBusy
 from twinbus.model.message import Message
@@ -73,8 +73,8 @@ class Search:
     def __init__(self, way: Way, nodes: Sequence[int]) -> None:
         self._way = way
         self._left = list(nodes)
-        self._heard: Heard | None = None
-        self._renewed: dict[Fragment, float] = {}  # with `_heard`: the leases of this node's own
+        self._signs: SignsOfLife | None = None
+        self._renewed: dict[Fragment, float] = {}  # with `_signs`: the leases of this node's own
         self._lost_at: int | None = None  # the node whose line broke
         self.failed: int | None = None
         """The database of a store that may have them already: its other stores may be about to fail too."""
@@ -90,7 +90,7 @@ class Search:
                 self._left.remove(node)
                 self._left.append(node)
             if node != self._way.peers.node and not self._way.peers[node].is_open:
-                self._heard = self._way.peers.heard()
+                self._signs = self._way.peers.signs_of_life()
                 self._renewed = {each: each.broker.lease.until for each in self._own_fragments()}
                 self._lost_at = node
 
@@ -104,12 +104,12 @@ class Search:
         return None
 
     def _lives(self, node: int) -> bool:
-        """Whether anything was heard of it since a line broke: it may have been this node that was cut off, from its databases too."""
+        """Whether it has answered since a line broke: it may have been this node that was cut off, from its databases too."""
         peers = self._way.peers
-        if self._heard is None:
+        if self._signs is None:
             return True
         if node != peers.node:
-            return peers.lives(node, self._heard)
+            return self._signs.has(node, peers[node].line)
         leases = [(each.broker.lease.until, self._renewed.get(each, 0.0)) for each in self._own_fragments()]
         return not leases or any(until == inf or until > then for until, then in leases)
 

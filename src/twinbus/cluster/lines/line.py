@@ -118,7 +118,6 @@ class Line:
         self._unanswered_bytes = 0
         self._last_request = 0
         self._heard_at = self._ticked_at = self._spoke_at = now
-        self.heard_count = 0  # times that something came
         self._send(Kind.HELLO, payload=encode_hello(me))
 
     # Talking
@@ -168,7 +167,6 @@ class Line:
         if self.is_broken:
             return
         self._heard_at = now
-        self.heard_count += 1
         try:
             for kind, topic, request, payload in self._reader.feed(data):
                 self._take(kind, topic, request, payload, now)

@@ -11,6 +11,7 @@
     READY            part    front   queue: it has more than it has demand for, and how much of that is for this node
     LOST             part    front   id, error: the receiver is gone
     BROUGHT, TAKEN   front   front   queue or topic: how many messages its own clients brought to its part, or took from it
+    ALIVE            front   front                                                       nothing: that it comes says enough
     HOLD_OVER        part    front   hold: the message session is not held any more
     SETTLE           front   part    queue, outcome, hold; tokens by column              errors by index
     SETTLE_ALL, RENEW, ACCEPT, RELEASE, CANCEL_WAIT, RENEW_SESSION, ASK, CANCEL_SCHEDULED, COUNT, TRANSACT       values
@@ -72,6 +73,7 @@ class Topic(IntEnum):
     HOLD_MOVED = 25
     BROUGHT = 26
     TAKEN = 27
+    ALIVE = 28
 
 
 class SendFrame(NamedTuple):

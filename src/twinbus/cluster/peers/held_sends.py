@@ -5,29 +5,56 @@ meanwhile has not failed: there will be lines again. And where a database fails 
 the other one are not taken yet. What ends the wait:
 
     nobody could be reached                      a line has opened, or a store has another owner
-    they were on a line that broke, so that      another line has brought something since: it lives. A line that was only not known
-    one node may have them already               to be broken would take the second and last try with it. Or a lease of this node's
-                                                 own stores was renewed since: it was not this node that was cut off
+    they were on a line that broke, so that      another node has answered a question that was asked since: it lives, and its line
+    one node may have them already               does. A line that was only not known to be broken would take the second and last try
+                                                 with it. Or a lease of this node's own stores was renewed since: it was not this node
+                                                 that was cut off
     a database failed that may have them         a store of another database has an owner. After HELD_MAX any store takes them: the
                                                  other databases stay away, and this one may be back
 
 Where a node says that its store is lost, or full, that is the answer.
 """
 
-from collections.abc import Mapping
-from typing import Protocol, TypeAlias
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
 
 from twinbus.broker.telling import tell
 from twinbus.clock import Millis
 from twinbus.cluster.lines.line import Line
+from twinbus.cluster.lines.talk import Topic
+from twinbus.errors import FragmentUnavailable, MessagingError
 
 HELD_MAX: Millis = 5_000
 HELD_BYTES_MAX = 32 << 20
 CALL_BYTES = 512
 """Of a send that waits, beside what it carries."""
 
-Heard: TypeAlias = Mapping[int, tuple[Line, int]]
-"""The line to each node at some moment, and how often it had brought something."""
+
+class SignsOfLife:
+    """Which nodes have answered since a line broke. That something came says little: a node that stood still finds what was sent to it
+    meanwhile on all of its lines, on those too that the other end has long closed."""
+
+    def __init__(self, when_answered: Callable[[], None]) -> None:
+        self._when_answered = when_answered
+        self._asked: dict[int, Line] = {}
+        self._answered: set[int] = set()
+
+    def has(self, node: int, line: Line | None) -> bool:
+        """Asks for one, the first time that this line is looked at."""
+        if line is None or not line.is_open:
+            return False
+        if self._asked.get(node) is not line:
+            self._asked[node] = line
+            self._answered.discard(node)
+            line.ask(Topic.ALIVE, b"", partial(self._came, node, line))
+        return node in self._answered
+
+    def _came(self, node: int, line: Line, answer: bytes | MessagingError) -> None:
+        """An error is an answer as well, unless it says that the line broke: a node of an earlier release does not know the question."""
+        if self._asked.get(node) is line and not isinstance(answer, FragmentUnavailable):
+            self._answered.add(node)
+            self._when_answered()
 
 
 class HeldSend(Protocol):

@@ -11,7 +11,7 @@ from twinbus.cluster.lines.holders import Holder, hold_numbers
 from twinbus.cluster.lines.line import Line, Topics
 from twinbus.cluster.lines.talk import QUEUE, Topic
 from twinbus.cluster.ownership import Ownership
-from twinbus.cluster.peers.held_sends import Heard, HeldSends
+from twinbus.cluster.peers.held_sends import HeldSends, SignsOfLife
 from twinbus.cluster.peers.hold import Hold
 from twinbus.cluster.peers.keeping import Keeping
 from twinbus.cluster.peers.peer import Peer
@@ -25,6 +25,7 @@ class Peers:
 
     def __init__(self, node: int, node_count: int, clock: Clock, topics: Topics) -> None:
         self.node = node
+        self._clock = clock
         self._peers = {other: Peer(other, clock, self._accepted) for other in range(node_count) if other != node}
         self._moved_ahead: OrderedDict[Holder, tuple[int, int] | None] = OrderedDict()  # None: over by now
         self._own_holds: WeakValueDictionary[int, Hold] = WeakValueDictionary()
@@ -42,6 +43,7 @@ class Peers:
             Topic.BROUGHT: lambda line, payload, now: self._done_there(line, Topic.BROUGHT, payload, now),
             Topic.TAKEN: lambda line, payload, now: self._done_there(line, Topic.TAKEN, payload, now),
         }
+        topics.asks[Topic.ALIVE] = lambda line, payload, now, answer: answer(b"")
         topics.when_opened.append(self._opened)
         topics.when_broken.append(self._broken)
 
@@ -60,15 +62,9 @@ class Peers:
         hold = self._own_holds[number] = Hold(self.node, number, *facts, own=lock)
         return hold
 
-    def heard(self) -> Heard:
-        """Of every node that there is a line to."""
-        lines = {node: peer.line for node, peer in self._peers.items() if peer.is_open}
-        return {node: (line, line.heard_count) for node, line in lines.items() if line is not None}
-
-    def lives(self, node: int, since: Heard) -> bool:
-        """Whether something has come from this node since."""
-        line = self._peers[node].line
-        return line is not None and line.is_open and since.get(node) != (line, line.heard_count)
+    def signs_of_life(self) -> SignsOfLife:
+        """Of the other nodes, from now on. Sends that wait for one look again when it comes."""
+        return SignsOfLife(lambda: self.held_sends.look(self._clock.now(), is_changed=False))
 
     def own_holders(self) -> dict[SessionLock, Holder]:
         holds = list(self._own_holds.values())
