@@ -131,3 +131,19 @@ def test_what_waits_for_a_store_that_moves_waits_as_long_as_ever(movable: Cluste
     sim.set_clock(by)
     assert moves.ended(lambda _: 0, sim.now + HELD_MAX - 1) == {}
     assert moves.ended(lambda _: 0, sim.now + HELD_MAX) == {store: False}
+
+
+def test_a_node_that_gets_the_store_is_asked_for_a_session_for_the_rest_of_the_wait(
+    movable: ClusterSimulation, by: Millis
+) -> None:
+    sim = movable
+    queue = sim.queue(SESSIONS)
+    store = int(queue.main.fragments[0].broker.index)
+    waiting = sim.accept(queue.main, wait=10_000)
+    sim.advance(4_000)
+    sim.set_clock(by)
+    sim.move(store, next(node for node in (1, 2) if node != sim.owners[store]))
+    sim.advance(5_999)
+    assert not waiting.has_come
+    sim.advance(1)
+    assert isinstance(waiting.error, OperationTimeout)

@@ -9,6 +9,7 @@ from twinbus.amqp.codec.delivery_state import Modified
 from twinbus.amqp.codec.sections import Sections
 from twinbus.amqp.codec.types import UInt
 from twinbus.amqp.events import ConnectionClosed, LinkDetached
+from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.clock import Millis
 from twinbus.gateway.connection_gateway import TOKEN_WAIT
 from twinbus.gateway.links.bindings import IDLE_MAX
@@ -119,18 +120,35 @@ def test_work_that_follows_other_work_begins_in_the_new_time(by: Millis) -> None
     assert begun[READS_MAX][0] == by + 5
 
 
-def test_a_receiver_rests_as_long_as_it_was_to(front: Front, by: Millis) -> None:
-    client = front.client()
+def failing(client: Client) -> IncomingLink:
+    """A receiver that has to rest, for the first time."""
     link, message = client.hold(credit=1_000)
-    for _ in range(FREE_COUNT + 1):
+    for _ in range(FREE_COUNT):
         link.settle(message.delivery_id, message.delivery_id, Modified(delivery_failed=False))
         client.run()
-        received = client.received()
-        if not received:
-            break
-        (message,) = received
-    assert not received
+        (message,) = client.received()
+    link.settle(message.delivery_id, message.delivery_id, Modified(delivery_failed=False))
+    client.run()
+    assert client.received() == []
+    return link
+
+
+def test_a_receiver_rests_as_long_as_it_was_to(front: Front, by: Millis) -> None:
+    client = front.client()
+    failing(client)
     set_clock(client, by)
+    client.advance(REST_FIRST - 1)
+    assert client.received() == []
+    client.advance(1)
+    assert len(client.received()) == 1
+
+
+def test_so_does_the_link_that_takes_its_place(front: Front, by: Millis) -> None:
+    client = front.client()
+    failing(client).detach()
+    client.run()
+    set_clock(client, by)
+    client.receiver("orders", credit=1)
     client.advance(REST_FIRST - 1)
     assert client.received() == []
     client.advance(1)
