@@ -1,4 +1,4 @@
-"""The clock of a namespace: boot time, and the wall clock as of the last beat."""
+"""The clock of a namespace: the wall clock as of the last beat, and what has passed since."""
 
 from twinbus.clock import READ_APART_MAX_NS, STEP_MIN, NamespaceClock
 
@@ -7,28 +7,32 @@ HOUR = 3_600_000
 
 
 class Machine:
-    """Its two clocks. `stalls_ns`: how long the process stands still while it reads the wall clock."""
+    """Its clocks. `stalls_ns`: how long the process stands still while it reads the wall clock."""
 
     def __init__(self) -> None:
+        self.steady_ns = 3_000 * MS
         self.boot_ns = 5_000 * MS
         self.wall = 1_800_000_000_000 * MS
         self.stalls_ns = 0
 
     def pass_ms(self, ms: int) -> None:
+        self.steady_ns += ms * MS
+        self.sleep_ms(ms)
+
+    def sleep_ms(self, ms: int) -> None:
         self.boot_ns += ms * MS
         self.wall += ms * MS
 
     def wall_ns(self) -> int:
-        wall = self.wall
-        self.boot_ns += self.stalls_ns
-        self.wall += self.stalls_ns
-        return wall + self.stalls_ns
+        for _ in range(self.stalls_ns // MS):
+            self.pass_ms(1)
+        return self.wall
 
     def clock(self) -> NamespaceClock:
-        return NamespaceClock(lambda: self.boot_ns, self.wall_ns)
+        return NamespaceClock(self.wall_ns, lambda: self.boot_ns, lambda: self.steady_ns)
 
 
-def test_it_shows_the_wall_time_and_goes_on_with_boot_time() -> None:
+def test_it_shows_the_wall_time_and_goes_on_by_itself() -> None:
     machine = Machine()
     clock = machine.clock()
     assert clock.now() == 1_800_000_000_000
@@ -76,9 +80,20 @@ def test_a_wall_clock_that_runs_a_little_fast_is_followed_without_a_step() -> No
 def test_a_machine_that_slept_was_not_set() -> None:
     machine = Machine()
     clock = machine.clock()
-    machine.pass_ms(HOUR)
+    machine.sleep_ms(HOUR)
     assert clock.follow() == 0
     assert clock.now() == 1_800_000_000_000 + HOUR
+    machine.pass_ms(HOUR)
+    assert clock.now() == 1_800_000_000_000 + 2 * HOUR
+
+
+def test_a_machine_that_slept_and_was_set_then_was_set_by_that_much_alone() -> None:
+    machine = Machine()
+    clock = machine.clock()
+    machine.sleep_ms(HOUR)
+    machine.wall -= 5_000 * MS
+    assert clock.follow() == -5_000
+    assert clock.now() == 1_800_000_000_000 + HOUR - 5_000
 
 
 def test_a_process_that_stands_still_between_its_readings_takes_nothing_for_a_step() -> None:

@@ -79,7 +79,7 @@ async def test_all_are_told_that_the_clock_was_set_before_they_see_the_new_time(
     by: Millis, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker, connection = Good(), Good()
-    await beats(NamespaceClock(lambda: 0, Wall(by)), broker, connection)
+    await beats(NamespaceClock(Wall(by), lambda: 0, lambda: 0), broker, connection)
     assert broker.told[:3] == [f"stepped by {by}", "tick", "tick"]
     assert connection.told[:2] == [f"stepped by {by}", "tick"]
     assert broker.now == 10 * HOUR + by
