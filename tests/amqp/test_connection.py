@@ -156,6 +156,31 @@ def test_empty_frames_keep_a_connection_alive() -> None:
     assert not script.end.take(ConnectionClosed)
 
 
+@pytest.mark.parametrize("by", [3_600_000, -3_600_000], ids=["forward", "back"])
+def test_a_connection_is_not_silent_because_the_clock_was_set(by: int) -> None:
+    script = Script(idle_timeout=60_000).open()
+    script.connection.tick(NOON + 9_999)
+    script.connection.clock_stepped(by)
+    script.connection.tick(NOON + by + 9_999)
+    assert script.raw() == b""
+    script.connection.tick(NOON + by + 10_000)
+    assert script.raw() == EMPTY_FRAME
+    script.connection.tick(NOON + by + 119_999)
+    script.raw()
+    script.connection.tick(NOON + by + 120_000)
+    assert isinstance(script.heard()[0], Close)
+
+
+@pytest.mark.parametrize("by", [3_600_000, -3_600_000], ids=["forward", "back"])
+def test_a_peer_has_as_long_to_open_when_the_clock_was_set(by: int) -> None:
+    script = Script(handshake_timeout=30_000)
+    script.feed(AMQP_HEADER)
+    script.connection.clock_stepped(by)
+    assert script.connection.tick(NOON + by + 29_999) == NOON + by + 30_000
+    script.connection.tick(NOON + by + 30_000)
+    assert script.connection.should_disconnect
+
+
 def test_a_peer_that_never_opens_is_dropped() -> None:
     script = Script(handshake_timeout=30_000)
     script.feed(AMQP_HEADER)

@@ -323,6 +323,20 @@ def test_an_incomplete_message_without_a_frame_for_a_while_loses_its_bytes_and_t
     assert script.end.only(Deliveries).deliveries[0].payload == b"next"
 
 
+@pytest.mark.parametrize("by", [3_600_000, -3_600_000], ids=["forward", "back"])
+def test_an_incomplete_message_has_as_long_as_ever_when_the_clock_was_set(by: int) -> None:
+    script = started(incomplete_timeout=1_000)
+    script.sender()
+    script.say(Transfer(handle=0, delivery_id=0, delivery_tag=b"t", more=True), payload=bytes(500))
+    (session,) = script.connection._channels.by_remote_channel.values()
+    script.connection.tick(NOON)
+    script.connection.clock_stepped(by)
+    script.connection.tick(NOON + by + 999)
+    assert session.reassembly.size == 500
+    script.connection.tick(NOON + by + 1_000)
+    assert session.reassembly.size == 0
+
+
 def test_an_incomplete_message_that_goes_on_keeps_its_bytes() -> None:
     script = started(incomplete_timeout=1_000)
     script.sender()

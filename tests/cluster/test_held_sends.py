@@ -325,6 +325,9 @@ class Heavy:
     size_bytes = HELD_BYTES_MAX - CALL_BYTES
     held_since = 0
 
+    def clock_stepped(self, by: int) -> None:
+        self.held_since += by
+
     def try_again(self, now: int, *, is_changed: bool) -> bool:
         return is_changed
 
@@ -394,4 +397,16 @@ def test_a_clock_that_is_set_back_keeps_nobody_waiting(sim: ClusterSimulation) -
     cut_from_others(sim)
     sent = Sent(sim, is_batch=False)
     sim.nodes[0].fronts.peers.held_sends.look(sim.now - 2 * HELD_MAX, is_changed=False)
+    assert isinstance(sent.error, FragmentUnavailable)
+
+
+@pytest.mark.parametrize("by", [3_600_000, -3_600_000], ids=["forward", "back"])
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_send_waits_as_long_as_ever_when_the_clock_was_set(sim: ClusterSimulation, by: int, is_batch: bool) -> None:
+    cut_from_others(sim)
+    sent = Sent(sim, is_batch=is_batch)
+    sim.set_clock(by)
+    sim.advance(HELD_MAX - 1)
+    assert sent.error is None
+    sim.advance(1)
     assert isinstance(sent.error, FragmentUnavailable)

@@ -70,6 +70,15 @@ def test_what_was_done_a_while_ago_does_not_count() -> None:
     assert kept.room(NOW + FRESH_FOR + 1) == LEAD + 10
 
 
+@pytest.mark.parametrize("by", [3_600_000, -3_600_000], ids=["forward", "back"])
+def test_what_was_just_done_still_was_when_the_clock_was_set(by: int) -> None:
+    kept, _ = keeping(2)
+    kept.told(1, 300, NOW)
+    kept.clock_stepped(by)
+    assert kept.room(NOW + by + FRESH_FOR) == LEAD + 300
+    assert kept.room(NOW + by + FRESH_FOR + 1) == 0
+
+
 def test_a_node_gets_ahead_of_a_slow_one_once_and_not_each_time_that_it_hears_of_it() -> None:
     kept, _ = keeping(2)
     now, total = NOW, 0

@@ -20,6 +20,8 @@ class Stand:
 
     def tick(self, now: Millis) -> None: ...
 
+    def clock_stepped(self, by: Millis) -> None: ...
+
     def close(self) -> None:
         self.done.append("closed")
         if self.breaks:

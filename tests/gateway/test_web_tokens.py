@@ -325,6 +325,15 @@ def test_unknown_keys_do_not_make_us_read_the_key_set_all_the_time() -> None:
     assert tokens.verify(sign(claims(NOW)), "", NOW).rights  # what was known stays known
 
 
+@pytest.mark.parametrize("by", [3_600_000, -3_600_000], ids=["forward", "back"])
+def test_the_key_set_is_read_again_after_the_same_while_when_the_clock_was_set(by: int) -> None:
+    tokens, _ = rotating()
+    token = sign(claims(NOW), "two", number=1)
+    tokens.clock_stepped(by)
+    assert not tokens.when_key_is_known(token, NOW + by + REREAD_AFTER - 1, lambda _: None)
+    assert tokens.when_key_is_known(token, NOW + by + REREAD_AFTER, lambda _: None)
+
+
 def test_nothing_waits_for_what_cannot_be_a_token() -> None:
     tokens, fetcher = rotating()
     for token in ("x", "a.b.c", f"{encoded({'alg': 'none', 'kid': 'two'})}.e30.e30"):

@@ -74,6 +74,20 @@ def test_a_refusal_is_logged_at_once_and_then_once_a_minute_with_a_count(caplog:
     assert counts() == [1, 99, 1]
 
 
+@pytest.mark.parametrize("by", [3_600_000, -3_600_000], ids=["forward", "back"])
+def test_a_refusal_is_counted_for_a_minute_however_the_clock_is_set(by: int, caplog: pytest.LogCaptureFixture) -> None:
+    refusals = RefusalLog()
+    refusals.clock_stepped(by)
+    for _ in range(2):
+        refusals.note("clients")
+    refusals.tick(NOON)
+    refusals.clock_stepped(by)
+    refusals.tick(NOON + by + LOG_EVERY - 1)
+    assert len(caplog.records) == 1
+    refusals.tick(NOON + by + LOG_EVERY)
+    assert len(caplog.records) == 2
+
+
 def test_the_limit_of_descriptors_is_raised_as_far_as_allowed() -> None:
     program = (
         "import resource as r\n"

@@ -163,6 +163,15 @@ class Connection:
             self._last_sent = now
         return min(self._last_sent + self._heartbeat_interval, gives_up_at)
 
+    def clock_stepped(self, by: Millis) -> None:
+        """The clock was set by this much. Nobody has been silent for that long."""
+        self._now += by
+        self._last_received += by
+        self._last_sent += by
+        self._deadline += by
+        self._noise_at += by
+        self._context.reassembly.clock_stepped(by)
+
     def lost(self) -> list[Event]:
         """The socket is gone: returns the events that end every link, every session and the connection, unless reported before."""
         self._finish(None)

@@ -120,6 +120,9 @@ class ReassemblyBudget:
                 self._drop(partial)
             partial.size_seen = partial.size
 
+    def clock_stepped(self, by: Millis) -> None:
+        self._look_at += by
+
     def _drop(self, partial: PartialDelivery) -> bool:
         size = partial.held_size
         partial.drop()

@@ -54,6 +54,10 @@ class SessionLock:
         self.token = token
         self.is_held = True
 
+    def clock_stepped(self, by: Millis) -> None:
+        self.locked_at += by
+        self.locked_until += by
+
 
 class Consumer(Protocol):
     """A receiving link, as a queue sees it. The gateway implements it."""

@@ -52,6 +52,11 @@ class EntitySettings:
         """Whether nobody has used it for this long (contract, Numbers: auto-delete on idle)."""
         return now - max(self.running_since, self.last_used_at) >= duration
 
+    def clock_stepped(self, by: Millis) -> None:
+        self.running_since += by
+        if self.last_used_at:
+            self.last_used_at += by
+
     @property
     def can_send(self) -> bool:
         return self.status in (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)

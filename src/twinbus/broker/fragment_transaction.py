@@ -38,7 +38,7 @@ from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import Reply
 from twinbus.broker.transaction_work import Cancellation, SessionState, Settlement, TransactionWork
 from twinbus.broker.wakeups import Deadlines, LongSteps
-from twinbus.clock import NEVER, Millis
+from twinbus.clock import Millis
 from twinbus.errors import (
     MessageNotFound,
     MessagingError,
@@ -73,7 +73,6 @@ class FragmentTransaction:
     def __init__(self) -> None:
         self._place: _Place | None = None
         self._work = TransactionWork()
-        self._deadline: Millis = NEVER
         self._deadlines: Deadlines | None = None
         self._fault: MessagingError | None = None  # why it is over
         self.message_count = 0
@@ -274,12 +273,13 @@ class FragmentTransaction:
     # Rules
 
     def _check_open(self, now: Millis) -> None:
-        self._time_out(now)
+        if self._deadlines is not None and self._deadlines.is_due(self._time_out, now):
+            self._time_out(now)
         if self._fault is not None:
             raise self._fault
 
-    def _time_out(self, now: Millis) -> None:
-        if self._fault is None and now >= self._deadline:
+    def _time_out(self, _: Millis) -> None:
+        if self._fault is None:
             minutes = DURATION_MAX // 60_000
             self._end(
                 TransactionTimeout(
@@ -297,9 +297,8 @@ class FragmentTransaction:
         self.message_count += count
         is_first, self._place = self._place is None, place
         if is_first:
-            self._deadline = now + DURATION_MAX
             self._deadlines = fragment.broker.transaction_deadlines
-            self._deadlines.add(self._deadline, self._time_out)
+            self._deadlines.add(now + DURATION_MAX, self._time_out)
 
     def _place_of(
         self,

@@ -72,6 +72,8 @@ class ServedFragment(Protocol):
 
     def move_out(self, travels: Callable[[SessionLock], bool]) -> MovedLocks: ...
 
+    def clock_stepped(self, by: Millis) -> None: ...
+
     def stop(self) -> None: ...
 
     def drop(self) -> None: ...
@@ -151,6 +153,16 @@ class MessageBroker:
             self._load()
         # What is decided between two ticks may be due soon, so the longest sleep is short.
         return min(self.wakeups.run(now), now + TICK_INTERVAL_MAX)
+
+    def clock_stepped(self, by: Millis) -> None:
+        """The clock was set by this much, and `now` with it: what lasts a while still lasts that long. To be called before the next tick."""
+        self._ticks = deque([(ticket, at + by) for ticket, at in self._ticks])
+        self.wakeups.clock_stepped(by)
+        self.transaction_deadlines.clock_stepped(by)
+        for moved in self._moved_in.values():
+            moved.clock_stepped(by)
+        for fragment in self._fragments.values():
+            tell(fragment.clock_stepped, by)
 
     def _waits_since(self, now: Millis) -> Millis:
         """The time of the first tick after the oldest request that waits: with no clock read for each of them, no more

@@ -7,6 +7,7 @@ them at the moment.
 from typing import NamedTuple
 
 from twinbus.broker.consumer import SessionLock, TakenMessage
+from twinbus.clock import NEVER, Millis
 
 
 class MovedSession(NamedTuple):
@@ -21,3 +22,11 @@ class MovedLocks(NamedTuple):
 
     messages: list[TakenMessage]
     sessions: list[MovedSession]
+
+    def clock_stepped(self, by: Millis) -> None:
+        self.messages[:] = [
+            each._replace(locked_until=each.locked_until + by) if each.locked_until < NEVER else each
+            for each in self.messages
+        ]
+        for lock, _ in self.sessions:
+            lock.clock_stepped(by)

@@ -25,6 +25,10 @@ class Wakeups:
         if when < NEVER:
             heappush(self._heap, (when, next(self._order), call))
 
+    def clock_stepped(self, by: Millis) -> None:
+        """What was to be called after a while still is. Whoever waits for a time of day asks again."""
+        self._heap = [(when + by, order, call) for when, order, call in self._heap]
+
     def run(self, now: Millis) -> Millis:
         """Call what is due, and what that made due, once each; returns when the next one is."""
         heap = self._heap
@@ -53,6 +57,13 @@ class Deadlines:
 
     def discard(self, call: Callable[[Millis], None]) -> None:
         self._due.pop(call, None)
+
+    def is_due(self, call: Callable[[Millis], None], now: Millis) -> bool:
+        return self._due.get(call, NEVER) <= now
+
+    def clock_stepped(self, by: Millis) -> None:
+        """Its wakeup moves with all others."""
+        self._due = {call: when + by for call, when in self._due.items()}
 
     def _plan(self) -> None:
         if self._due and not self._is_planned:

@@ -143,6 +143,17 @@ class ConnectionGateway:
         self._watch.tick(now)
         self._check_grants(now)
 
+    def clock_stepped(self, by: Millis) -> None:
+        """The clock was set by this much: what measures how long something takes goes on from the new time. Tokens expire by the clock."""
+        self.connection.clock_stepped(by)
+        self._attachment.clock_stepped(by)
+        for binding in self._bindings.values():
+            if isinstance(binding, SenderBinding | ReceiverBinding):
+                binding.clock_stepped(by)
+        self._watch.clock_stepped(by)
+        self._weight.clock_stepped(by)
+        self._authorized_at += by
+
     def force_detach(self, path: str, now: Millis) -> int:
         """Detach the links to an entity; returns how many there were."""
         return self._watch.force_detach(path, now)

@@ -169,6 +169,10 @@ class WebTokens:
             self._waiting.append(lambda _: None)
             self.fetcher.fetch(self._fetched)
 
+    def clock_stepped(self, by: Millis) -> None:
+        for known in self._known:
+            known.read_at += by
+
     def _is_due(self, now: Millis, after: Millis) -> bool:
         return all(now - known.read_at >= after for known in self._known)
 

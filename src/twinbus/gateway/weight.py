@@ -16,7 +16,10 @@ class Weight:
         self._seen_at = now
 
     def add(self, size: int, now: Millis) -> None:
-        elapsed = max(0, now - self._seen_at)  # clocks are set back
+        elapsed = max(0, now - self._seen_at)  # clocks are set back, a little without a word
         self._size = max(0, self._size - LIGHT_BYTES_PER_MS * elapsed) + size
         self._seen_at = now
         self.is_heavy = self._size > HEAVY_BYTES
+
+    def clock_stepped(self, by: Millis) -> None:
+        self._seen_at += by

@@ -151,6 +151,11 @@ class WebSocketConnection:
             if now - self._closed_at >= CLOSE_WAIT:
                 self.cut()
 
+    def clock_stepped(self, by: Millis) -> None:
+        self._gateway.clock_stepped(by)
+        if self._closed_at is not None:
+            self._closed_at += by
+
     def close(self) -> None:
         self._gateway.shut_down()
         self._is_output_due.set()

@@ -25,7 +25,7 @@ from twinbus.amqp.reassembly import SharedReassembly
 from twinbus.broker.directory import Directory
 from twinbus.broker.entity.entities import Entities
 from twinbus.broker.transaction import OwnTransaction
-from twinbus.clock import Clock, SystemClock
+from twinbus.clock import Clock, NamespaceClock
 from twinbus.errors import (
     InternalError,
     OperationInProgress,
@@ -73,7 +73,7 @@ from twinbus.server.stores.pool import StorePool
 from twinbus.server.stores.process import StoreProcess
 from twinbus.server.stores.served_store import OnLost, OnReturned, StoreKeeper
 from twinbus.server.stores.threads import OpenStore, StoreThreads
-from twinbus.server.timers import Beat, Ticking
+from twinbus.server.timers import Beat, Stepping, Ticking
 from twinbus.server.tracing import OpenTelemetrySpans
 from twinbus.store.store_limits import StoreLimits
 
@@ -94,7 +94,7 @@ PREPARE_PAUSE_S = 0.25
 
 
 class NamespaceServer:
-    """`open_store` and `clock` are for tests; a served namespace is on disk and uses the system clock.
+    """`open_store` and `clock` are for tests; a served namespace is on disk and follows the wall clock.
 
     `has_store_process`: its stores run in a process of their own, for throughput. Without one a namespace starts faster.
     `owner`: as whom it owns its stores, where those are in PostgreSQL.
@@ -119,7 +119,7 @@ class NamespaceServer:
         self._spans = spans
         self.owner = owner
         self._membership = membership
-        self.clock = clock or SystemClock()
+        self.clock = clock or NamespaceClock()
         self.traffic = Traffic(stopwatch=Stopwatch(time.perf_counter, self.clock.now))
         self._transaction_room = TransactionRoom()
         self.traffic.stopwatch.spans = spans
@@ -191,7 +191,12 @@ class NamespaceServer:
             ticking += [membership.presence(self.admission), membership.mesh]
         if self._fronts is not None:
             ticking.append(self._fronts)
-        self._beat = Beat(loop, self.clock, ticking, lambda: self.connections)
+        stepping: list[Stepping] = [*self.stores.brokers, self.entities, self.refusals]
+        if self._fronts is not None:
+            stepping.append(self._fronts)
+        if self._web_tokens is not None:
+            stepping.append(self._web_tokens)
+        self._beat = Beat(loop, self.clock, ticking, lambda: self.connections, stepping)
         self._beat.start()
         self._closers.append(self._beat.stop)
         await self._make_pages()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from twinbus.clock import SystemClock
+from twinbus.clock import NamespaceClock
 from twinbus.errors import ArgumentError, StoreTaken, StoreUnavailable
 from twinbus.server.namespace import NamespaceServer, Prepare
 from twinbus.server.process_setup import set_up_process
@@ -88,7 +88,7 @@ async def _serve_as_node(
 ) -> None:
     from twinbus.server.machines.node import MachineNode
 
-    clock = SystemClock()
+    clock = NamespaceClock()
     node = MachineNode(settings, owner, clock)
     server = NamespaceServer(settings, clock=clock, has_store_process=True, owner=owner, spans=spans, membership=node)
     try:

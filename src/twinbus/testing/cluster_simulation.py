@@ -215,6 +215,15 @@ class ClusterSimulation(Simulation):
             self.clock.advance(min(step or by, end - self.clock.now()))
             self.tick()
 
+    def set_clock(self, by: Millis) -> None:
+        """All nodes are on one machine, or have their time from the same server."""
+        self.clock.set(by)
+        for node in self.nodes:
+            for broker in node.brokers:
+                broker.clock_stepped(by)
+            node.entities.clock_stepped(by)
+            node.fronts.clock_stepped(by)
+
     def _tick_once(self) -> None:
         for node in self.nodes:
             for broker in node.brokers:

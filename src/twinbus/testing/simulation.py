@@ -279,6 +279,13 @@ class Simulation:
                 broker.tick(self.clock.now())
             self.run()
 
+    def set_clock(self, by: Millis) -> None:
+        """The clock of the machine is set, and everybody is told, as the beat of a server does it."""
+        self.clock.set(by)
+        for broker in self.brokers:
+            broker.clock_stepped(by)
+        self.entities.clock_stepped(by)
+
     def restart(self) -> None:
         """End the process and start it again on the same stores, with the entities there were."""
         self._seed += 1_000

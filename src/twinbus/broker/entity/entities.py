@@ -296,6 +296,11 @@ class Entities:
                 ]
         return found
 
+    def clock_stepped(self, by: Millis) -> None:
+        """The clock was set by this much: whatever was just used has still just been used."""
+        for entity in self._by_id.values():
+            entity.settings.clock_stepped(by)
+
     def check_rules_can_change(
         self,
         topic: str,

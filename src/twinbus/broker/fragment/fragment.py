@@ -391,6 +391,15 @@ class Fragment:
 
     # Time
 
+    def clock_stepped(self, by: Millis) -> None:
+        """Locks are for a duration. What is due or expires has its time in the store, and that stays."""
+        self.locks.clock_stepped(by)
+        if self.sessions is not None:
+            self.sessions.clock_stepped(by)
+        # All wakeups have moved, and what this one is for may not have.
+        self._woken_at = NEVER
+        self.wake()
+
     def wake(self) -> None:
         """See to it that upkeep runs when the next thing is due. Cheap when that is already so."""
         agenda, when = self.agenda, self.locks.next_expiry()

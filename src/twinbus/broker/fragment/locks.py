@@ -173,6 +173,12 @@ class LockTable:
         self.hold_deferred([row for row in rows if row.state is MessageState.DEFERRED])
         self._drop_stale()
 
+    def clock_stepped(self, by: Millis) -> None:
+        """Every lock lasts as long as it was given for."""
+        held = self.held
+        self.held = {token: (row, until + by if until < NEVER else NEVER) for token, (row, until) in held.items()}
+        self._bursts = [(until + by, counter, tokens) for until, counter, tokens in self._bursts]
+
     def next_expiry(self) -> Millis:
         """Never later than the first lock ends; earlier where that one was settled or renewed."""
         return self._bursts[0][0] if self._bursts else NEVER

@@ -114,6 +114,10 @@ class MessageSessions:
             held.lock.is_held = False
         self._lanes, self._held, self._free, self._listed = {}, {}, [], {}
 
+    def clock_stepped(self, by: Millis) -> None:
+        for held in self._held.values():
+            held.lock.clock_stepped(by)
+
     def messages_free(self, lane: Lane, now: Millis) -> None:
         if lane.session_id is None:
             return

@@ -56,6 +56,10 @@ class SessionLanes(Protocol):
         """As `drop`. Returns those that are held elsewhere from now on."""
         ...
 
+    def clock_stepped(self, by: Millis) -> None:
+        """The holds last as long as they were given for."""
+        ...
+
     def messages_free(self, lane: Lane, now: Millis) -> None:
         """The lane of a session that nobody holds has messages."""
         ...

@@ -181,6 +181,13 @@ class Fronts:
         self.peers.held_sends.look(now, is_changed=False)
         return now + TICK_EVERY
 
+    def clock_stepped(self, by: Millis) -> None:
+        """The clock was set by this much. Lines see to it themselves: each of their ends has to cope with a node that stood still."""
+        self.peers.clock_stepped(by)
+        self.mover.clock_stepped(by)
+        for source in list(self._sources):
+            source.clock_stepped(by)
+
     def _look_again(self, now: Millis) -> None:
         for source in list(self._received_from):
             if source.is_quiet:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from twinbus.broker.consumer import Consumer, ReceiveMode, TakenMessage
 from twinbus.broker.telling import tell
-from twinbus.clock import Millis
+from twinbus.clock import Clock, Millis
 from twinbus.cluster.fronts.demand import DemandPlan, plan_demand
 from twinbus.cluster.fronts.shares import Share
 from twinbus.cluster.peers.hold import Hold
@@ -28,7 +28,9 @@ class FrontReceiver:
     """`may_return`: whether a part that is lost is expected back in a moment; `sift`: of what came from a node, what may still be handed
     over."""
 
-    def __init__(self, receiver: Consumer, may_return: Callable[[], bool], sift: "Sift", keeping: Keeping) -> None:
+    def __init__(
+        self, receiver: Consumer, may_return: Callable[[], bool], sift: "Sift", keeping: Keeping, clock: Clock
+    ) -> None:
         self.receiver = receiver
         self._sift = sift
         self._keeping = keeping
@@ -44,7 +46,7 @@ class FrontReceiver:
         self._is_planning = False
         self._is_planned_again = False
         self._turn = 0
-        self._now: Millis = 0
+        self.clock = clock
 
     @property
     def misses_a_part(self) -> bool:
@@ -127,7 +129,7 @@ class FrontReceiver:
         if fresh and not self.is_deaf:
             tell(self.receiver.deliver, fresh)
         if share.ready and not share.outstanding and not self._is_draining:
-            self._plan(self._now)
+            self._plan(self.clock.now())
 
     def told_ready(self, share: Share, count: int, now: Millis) -> None:
         if share.outstanding and self.receiver.mode is ReceiveMode.PEEK_LOCK:
@@ -219,7 +221,6 @@ class FrontReceiver:
         turn = self._turn % max(1, len(self.shares))
         shares = [share for share in self.shares[turn:] + self.shares[:turn] if share.is_attached]
         credit = max(0, self.receiver.credit)
-        self._now = now
         if self.is_over or not (credit or any(share.ready for share in shares)):
             return
         # A part that has used its demand for messages which are being removed counts once these have come.

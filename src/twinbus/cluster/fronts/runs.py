@@ -80,6 +80,10 @@ class Search:
         """The database of a store that may have them already: its other stores may be about to fail too."""
         self.held_since: Millis | None = None
 
+    def clock_stepped(self, by: Millis) -> None:
+        if self.held_since is not None:
+            self.held_since += by
+
     def passed_by(self, error: MessagingError) -> None:
         """By the node that was tried last."""
         node = self._left.pop(0)
@@ -241,6 +245,10 @@ class Run:
     def held_since(self) -> Millis:
         return held_since(self._search)
 
+    def clock_stepped(self, by: Millis) -> None:
+        assert self._search is not None
+        self._search.clock_stepped(by)
+
     def try_again(self, now: Millis, *, is_changed: bool) -> bool:
         assert self._search is not None
         if is_changed:
@@ -298,6 +306,9 @@ class TogetherRun:
     @property
     def held_since(self) -> Millis:
         return held_since(self._search)
+
+    def clock_stepped(self, by: Millis) -> None:
+        self._search.clock_stepped(by)
 
     def try_again(self, now: Millis, *, is_changed: bool) -> bool:
         if is_changed:

@@ -67,6 +67,10 @@ class SessionWaiter:
                 number = peer.accept(source.key, request, max(0, deadline - now), self._answered)
                 self._waits.append(lambda peer=peer, number=number: peer.cancel_wait(number))  # type: ignore[misc]
 
+    def clock_stepped(self, by: Millis) -> None:
+        """Those that were asked move what they wait for themselves."""
+        self._deadline += by
+
     def cancel(self) -> None:
         self._end()
         for cancel in self._waits:

@@ -62,7 +62,6 @@ class LocalShare:
         self._front = front
         self._queue = queue
         self._left_overs = left_overs
-        self._now: Millis = 0
 
     @property
     def is_fed(self) -> bool:
@@ -71,20 +70,17 @@ class LocalShare:
         )
 
     def attach(self, now: Millis) -> None:
-        self._now = now
         self.credit = self.outstanding = 0
-        self._left_overs.add(self, lambda count: self._front.told_ready(self, count, self._now))
+        self._left_overs.add(self, lambda count: self._front.told_ready(self, count, self._now()))
         self._queue.attach(self, now)
         self.is_attached = True
 
     def give(self, demand: int, now: Millis) -> None:
-        self._now = now
         self.credit += demand
         self._left_overs.rearm(self)
         self._queue.pump(now, self)
 
     def recall(self, now: Millis, *, waits: bool) -> None:
-        self._now = now
         self.is_recalled = True
         if waits and self.credit and self._queue.is_reading:
             self._queue.after_reading(self._give_back)
@@ -95,7 +91,7 @@ class LocalShare:
         if self.is_recalled and self.is_attached:
             unused, self.credit = self.credit, 0
             self._left_overs.rearm(self)
-            self._front.returned(self, unused, self._now)
+            self._front.returned(self, unused, self._now())
 
     def tick(self) -> None:
         """A store that hangs does not keep a drain waiting any longer."""
@@ -116,7 +112,10 @@ class LocalShare:
 
     def session_lost(self, error: MessagingError) -> None:
         self._left_overs.discard(self)
-        self._front.lost(self, error, self._now)
+        self._front.lost(self, error, self._now())
+
+    def _now(self) -> Millis:
+        return self._front.clock.now()
 
 
 class DistantShare:

@@ -102,7 +102,7 @@ class FrontSource:
     def attach(self, receiver: Consumer, now: Millis) -> None:
         self.settings.last_used_at = now
         self.local.check_receiver(receiver)
-        front = FrontReceiver(receiver, lambda: self.ownership.is_any_moving, self._sift, self._keeping)
+        front = FrontReceiver(receiver, lambda: self.ownership.is_any_moving, self._sift, self._keeping, self._clock)
         if isinstance(receiver.session, Hold):
             if not receiver.session.is_held:
                 raise SessionLockLost("The message session is not held any more. Accept it again.")
@@ -212,6 +212,10 @@ class FrontSource:
             if front.misses_a_part:
                 front.attach_again(now)
             front.look_again(now)
+
+    def clock_stepped(self, by: Millis) -> None:
+        for waiter in self._waiters:
+            waiter.clock_stepped(by)
 
     @property
     def is_quiet(self) -> bool:

@@ -146,6 +146,13 @@ class Mover:
                     number = self._part.give_hold(line, queue, lock)
                     line.tell(Topic.HOLD_MOVED, HOLD_MOVED.pack(arrival.former, holder.number, number))
 
+    def clock_stepped(self, by: Millis) -> None:
+        """What has been loaded since it came is its broker's to move."""
+        self._moves.clock_stepped(by)
+        for arrival in self._arrivals.values():
+            for frame in arrival.frames.values():
+                frame.locks.clock_stepped(by)
+
     def forget(self, epochs: Callable[[int], int]) -> None:
         """Locks of stores that somebody owns under a later epoch: nobody will load them here."""
         for store in [store for store, arrival in self._arrivals.items() if epochs(store) > arrival.epoch]:

@@ -57,6 +57,10 @@ class Moves:
             if epochs(store) > move.epoch or not 0 <= now - move.began_at < HELD_MAX
         }
 
+    def clock_stepped(self, by: Millis) -> None:
+        for move in self.stores.values():
+            move.began_at += by
+
     def take(self, store: int) -> list[Call]:
         """It does not move any more. Returns what waited for that."""
         waiting = self.stores.pop(store).waiting

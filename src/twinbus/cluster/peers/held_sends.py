@@ -66,6 +66,8 @@ class HeldSend(Protocol):
     @property
     def held_since(self) -> Millis: ...
 
+    def clock_stepped(self, by: Millis) -> None: ...
+
     def try_again(self, now: Millis, *, is_changed: bool) -> bool:
         """Whether it is on its way. `is_changed`: there is a line or an owner that was not there."""
         ...
@@ -90,6 +92,10 @@ class HeldSends:
         self._size_bytes += size_bytes
         self._held.append(send)
         return True
+
+    def clock_stepped(self, by: Millis) -> None:
+        for each in self._held:
+            each.clock_stepped(by)
 
     def look(self, now: Millis, *, is_changed: bool) -> None:
         held, self._held = self._held, []

@@ -74,3 +74,6 @@ class Keeping:
 
     def _is_fresh(self, node: int, now: Millis) -> bool:
         return node in self._told_at and now - self._told_at[node] <= FRESH_FOR
+
+    def clock_stepped(self, by: Millis) -> None:
+        self._told_at = {node: at + by for node, at in self._told_at.items()}

@@ -105,6 +105,15 @@ class Peers:
         else:
             self.hold_moved(hold.node, hold.number, *moved, None)
 
+    def clock_stepped(self, by: Millis) -> None:
+        """The lock itself, where this node has it, is moved by its fragment; here are the copies of those that other nodes have."""
+        for holds in [self._own_holds, *[peer.holds for peer in self._peers.values()]]:
+            for hold in list(holds.values()):
+                hold.clock_stepped(by)
+        for keeping in list(self._keepings.values()):
+            keeping.clock_stepped(by)
+        self.held_sends.clock_stepped(by)
+
     def _of(self, line: Line) -> Peer:
         assert line.peer is not None
         return self._peers[line.peer.node]

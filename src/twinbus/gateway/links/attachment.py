@@ -96,6 +96,11 @@ class Attachment:
         self._management.tick(now)
         self.reads.tick(now)
 
+    def clock_stepped(self, by: Millis) -> None:
+        self._management.clock_stepped(by)
+        self.reads.clock_stepped(by)
+        self._receivers.clock_stepped(by)
+
     def pause(self) -> None:
         self.reads.pause()
 

@@ -47,6 +47,9 @@ class LinkWatch:
             if error is not None:
                 self._detach(link, binding, error, now)
 
+    def clock_stepped(self, by: Millis) -> None:
+        self._looked_at += by
+
     def force_detach(self, path: str, now: Millis) -> int:
         """Detach the links to an entity and everything below it, as the service does when an entity moves; returns how many."""
         fault = LinkFault("The link was detached by fault injection. Attach again.", DETACH_FORCED)

@@ -45,6 +45,9 @@ class FailurePace:
         self._rest = 0 if excess <= 0 else min(REST_FIRST << min(excess - 1, 16), REST_MAX)
         return self._rest
 
+    def clock_stepped(self, by: Millis) -> None:
+        self._failed_at += by
+
     @property
     def rests_until(self) -> Millis:
         return self._failed_at + self._rest if self._rest else 0
@@ -75,3 +78,7 @@ class LeftPaces:
         if pace is not None:
             pace.change_link()
         return pace
+
+    def clock_stepped(self, by: Millis) -> None:
+        for pace in self._by_path.values():
+            pace.clock_stepped(by)

@@ -79,6 +79,9 @@ class ReceiverAttach:
         # If the client has sent credit already, it is the next event.
         self._bindings[link] = binding
 
+    def clock_stepped(self, by: Millis) -> None:
+        self._left_paces.clock_stepped(by)
+
     def _receiver(
         self, link: OutgoingLink, node: EntityNode, path: str, session: SessionLock | None, now: Millis
     ) -> ReceiverBinding:

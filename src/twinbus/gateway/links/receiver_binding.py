@@ -369,6 +369,13 @@ class ReceiverBinding:
         if self._is_drain_due:
             self._drain(may_wait=False)
 
+    def clock_stepped(self, by: Millis) -> None:
+        self._used_at += by
+        if self._rests_until:
+            self._rests_until += by
+        if self._pace is not None:
+            self._pace.clock_stepped(by)
+
     def unbind(self, now: Millis) -> None:
         """The link or the connection is gone."""
         self._end_receive()

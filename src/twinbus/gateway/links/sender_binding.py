@@ -107,6 +107,9 @@ class SenderBinding:
     def is_idle_since(self, when: Millis) -> bool:
         return self._used_at < when
 
+    def clock_stepped(self, by: Millis) -> None:
+        self._used_at += by
+
     @property
     def _size_max_now(self) -> int:
         """What was announced, or less if the entity takes less since then."""

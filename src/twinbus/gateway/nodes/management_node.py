@@ -127,6 +127,10 @@ class ManagementNode:
         for each in [each for each in self._pending if each.deadline <= now]:
             each(timed_out())
 
+    def clock_stepped(self, by: Millis) -> None:
+        for each in self._pending:
+            each.deadline += by
+
 
 def timed_out() -> Response:
     return Response.failed(OperationTimeout("The operation did not finish within its timeout. Try again."))

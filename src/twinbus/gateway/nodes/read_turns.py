@@ -49,6 +49,10 @@ class ReadTurns:
                 else:
                     self._waiting.append((work, respond, deadline))
 
+    def clock_stepped(self, by: Millis) -> None:
+        self._now += by
+        self._waiting = deque([(work, respond, deadline + by) for work, respond, deadline in self._waiting])
+
     def pause(self) -> None:
         self._is_paused = True
 

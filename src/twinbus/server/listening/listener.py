@@ -158,6 +158,10 @@ class AmqpTransport(asyncio.Protocol):
             self._gateway.tick(now)
             self._flush()
 
+    def clock_stepped(self, by: Millis) -> None:
+        if self._gateway is not None:
+            self._gateway.clock_stepped(by)
+
     def close(self) -> None:
         if self._gateway is not None:
             self._gateway.shut_down()

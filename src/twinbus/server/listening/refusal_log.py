@@ -38,6 +38,10 @@ class RefusalLog:
             self._due = now + LOG_EVERY
             self._write_all()
 
+    def clock_stepped(self, by: Millis) -> None:
+        if self._due is not None:
+            self._due += by
+
     def _write_all(self) -> None:
         """What did not occur again is forgotten: its next time is written at once."""
         counts, self._counts = self._counts, {}

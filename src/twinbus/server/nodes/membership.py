@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from twinbus.broker.entity.entities import Entities
-from twinbus.clock import Clock, Millis, SystemClock
+from twinbus.clock import Clock, Millis
 from twinbus.cluster.fronts.fronts import Fronts
 from twinbus.cluster.lines.frames import Hello
 from twinbus.cluster.lines.line import Topics
@@ -143,7 +143,8 @@ class Presence:
 
 
 class Membership:
-    def __init__(self, seat: Seat, leash: Leash, counts: SharedCounts, lock: int) -> None:
+    def __init__(self, seat: Seat, leash: Leash, counts: SharedCounts, lock: int, clock: Clock) -> None:
+        """`clock`: that of the namespace, since what comes on lines is decided about at its time."""
         self.seat = seat
         self.leash = leash
         self.lock = lock
@@ -154,7 +155,7 @@ class Membership:
         self.others = AskedOthers(leash, seat.index, lambda store: owner_of(store, seat.count))
         self._topics = Topics()
         hello = Hello(seat.index, seat.count, seat.settings.name)
-        self.mesh = Mesh(hello, self._topics, SystemClock(), lambda peer: leash.say({"line": peer}))
+        self.mesh = Mesh(hello, self._topics, clock, lambda peer: leash.say({"line": peer}))
         self._counts = counts
 
     def fronts(self, entities: Entities, clock: Clock) -> Fronts:

@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Sequence
 
 import uvloop
 
+from twinbus.clock import NamespaceClock
 from twinbus.definitions.local_creation import create_entities
 from twinbus.errors import MessagingError
 from twinbus.server.data.holdings import new_key
@@ -39,10 +40,13 @@ async def run(
     leash = Leash()
     loop.add_signal_handler(signal.SIGTERM, leash.stopping.set)
     answers = Answers(leash)
-    membership = Membership(seat, leash, SharedCounts(counts, seat.count), lock)
+    clock = NamespaceClock()
+    membership = Membership(seat, leash, SharedCounts(counts, seat.count), lock, clock)
     await loop.create_unix_connection(lambda: leash, sock=leash_socket)
     spans = spans_of(seat.settings.name, os.environ)
-    server = NamespaceServer(seat.settings, has_store_process=True, spans=spans, membership=membership, store_host=host)
+    server = NamespaceServer(
+        seat.settings, clock=clock, has_store_process=True, spans=spans, membership=membership, store_host=host
+    )
 
     def new_root_key() -> None:
         loop.call_soon_threadsafe(leash.say, {"root_key": True})
