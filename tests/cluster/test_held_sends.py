@@ -96,6 +96,22 @@ def test_the_second_try_is_for_a_node_that_has_answered_since_the_line_of_the_fi
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
+def test_a_node_is_asked_once_for_all_that_was_on_a_line_that_broke(sim: ClusterSimulation, is_batch: bool) -> None:
+    """With each answer all that wait are looked at: thousands of answers would take minutes."""
+    sim.has_stepped_lines = True
+    first, second = [link for link in sim.links if 0 in link.nodes]
+    sent = [Sent(sim, is_batch=is_batch) for _ in range(100)]
+    second.one.take_output()
+    first.cut(sim.now)
+    assert len(b"".join(second.one.take_output())) < 100
+    second.cut(sim.now)
+    sim.has_stepped_lines = False
+    sim.connect()
+    sim.run()
+    assert all(each.is_accepted for each in sent)
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
 def test_what_a_line_brings_that_was_said_before_another_one_broke_is_no_sign_of_life(
     sim: ClusterSimulation, is_batch: bool
 ) -> None:
