@@ -1,9 +1,22 @@
 import pytest
 
 from tests.amqp.wire import NOON, Script, Wire, frames_in
+from twinbus.amqp.codec.composites import encode_composite
+from twinbus.amqp.codec.delivery_state import ACCEPTED
 from twinbus.amqp.codec.frames import AMQP_HEADER, EMPTY_FRAME, encode_frame
-from twinbus.amqp.codec.performatives import Begin, Close, Detach, End, Open, Transfer
-from twinbus.amqp.errors import AmqpError
+from twinbus.amqp.codec.performatives import (
+    RECEIVER,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Open,
+    Performative,
+    Transfer,
+)
+from twinbus.amqp.codec.types import Symbol
+from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED, AmqpError
 from twinbus.amqp.events import ConnectionClosed, Deliveries, LinkDetached, Opened, SessionBegun, SessionEnded
 from twinbus.clock import NEVER
 from twinbus.errors import ServerBusy
@@ -37,7 +50,8 @@ def test_a_conversation_is_the_same_however_its_bytes_are_cut(chunk_size: int) -
 
 
 def test_the_open_tells_our_limits() -> None:
-    script = Script(frame_size_max=4096, channel_max=7, idle_timeout=30_000)
+    product = {Symbol("product"): "here"}
+    script = Script(frame_size_max=4096, channel_max=7, idle_timeout=30_000, properties=product)
     script.feed(AMQP_HEADER)
     script.say(Open(container_id="peer"))
     answer = script.raw()
@@ -45,7 +59,7 @@ def test_the_open_tells_our_limits() -> None:
     ((_, performative, _),) = frames_in(answer[8:])
     assert isinstance(performative, Open)
     assert (performative.max_frame_size, performative.channel_max) == (4096, 7)
-    assert performative.idle_time_out == 30_000
+    assert (performative.idle_time_out, performative.properties) == (30_000, product)
 
 
 def test_pipelined_frames_before_our_answer_are_served_in_order() -> None:
@@ -102,6 +116,8 @@ def test_a_peer_that_does_not_answer_our_close_is_dropped_after_a_while() -> Non
     assert not script.connection.should_disconnect
     assert script.connection.tick(NOON + 5_000) == NEVER
     assert script.connection.should_disconnect
+    script.feed(b"")
+    assert script.end.only(ConnectionClosed).error is None
 
 
 def test_a_lost_socket_ends_everything_once() -> None:
@@ -187,6 +203,10 @@ def test_a_peer_that_never_opens_is_dropped() -> None:
     assert script.connection.tick(NOON + 29_999) == NOON + 30_000
     assert script.connection.tick(NOON + 30_000) == NEVER
     assert script.connection.should_disconnect
+    script.feed(b"")
+    error = script.end.only(ConnectionClosed).error
+    assert error is not None
+    assert error.condition == RESOURCE_LIMIT_EXCEEDED
 
 
 @pytest.mark.parametrize(
@@ -216,6 +236,24 @@ def test_a_fault_of_the_connection_closes_it_with_its_condition(data: bytes, con
     script.feed(b"\xff" * 100)
     assert script.raw() == b""
     assert script.connection.should_disconnect
+
+
+@pytest.mark.parametrize(
+    "performative",
+    [
+        Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0),
+        Disposition(role=RECEIVER, first=0, last=0, settled=True, state=ACCEPTED),
+    ],
+)
+def test_what_a_frame_of_another_type_holds_is_neither_a_transfer_nor_a_disposition(
+    performative: Performative,
+) -> None:
+    script = Script().open()
+    script.begin()
+    script.sender()
+    script.feed(encode_frame(0, encode_composite(performative), 9))
+    assert not script.end.take(Deliveries)
+    assert condition_of(script) == "amqp:connection:framing-error"
 
 
 def test_a_fault_before_the_open_is_reported_after_ours() -> None:

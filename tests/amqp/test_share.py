@@ -4,8 +4,9 @@ import pytest
 
 from tests.amqp.wire import NOON, Script
 from twinbus.amqp.codec.composites import encode_composite
+from twinbus.amqp.codec.delivery_state import ACCEPTED
 from twinbus.amqp.codec.frames import EMPTY_FRAME, encode_frame
-from twinbus.amqp.codec.performatives import Begin, Close, Disposition, End, Performative, Transfer
+from twinbus.amqp.codec.performatives import RECEIVER, Begin, Close, Disposition, End, Performative, Transfer
 from twinbus.amqp.connection import FRAME_COST, NOISE_FORGOTTEN_AFTER, State
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
 from twinbus.amqp.events import ConnectionClosed, Deliveries, SessionBegun, SessionEnded
@@ -53,6 +54,19 @@ def test_transfers_count_their_bytes() -> None:
     slices(script, transfers(100, 256), 2_560)
     runs = [len(run.deliveries) for run in script.end.take(Deliveries)]
     assert runs == [10] * 10
+
+
+def test_transfers_and_dispositions_in_their_common_form_are_not_counted_as_frames() -> None:
+    """Frames are noise where nothing else comes."""
+    script = Script().open()
+    script.begin()
+    script.sender(credit=1_000)
+    before = script.connection.frame_count
+    disposition = Disposition(role=RECEIVER, first=0, last=0, settled=True, state=ACCEPTED)
+    script.feed(transfers(5, 100) + frames(disposition, disposition))
+    assert script.connection.frame_count == before
+    script.feed(frames(BEGIN, channel=1))
+    assert script.connection.frame_count == before + 1
 
 
 def test_transfers_of_requests_count_as_frames() -> None:

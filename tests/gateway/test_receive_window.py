@@ -88,6 +88,18 @@ def test_messages_of_earlier_credit_use_up_no_more_than_there_is() -> None:
     assert window.told(4, drain=False)
 
 
+def test_credit_after_a_drain_is_all_new() -> None:
+    """What was left of it, and what was settled before, counts no more."""
+    window = peek_lock()
+    window.told(10, drain=False)
+    window.delivered(10)
+    window.settled(10)
+    window.told(0, drain=True)
+    window.ended()
+    assert not window.told(1, drain=False)
+    assert window.told(2, drain=False)
+
+
 def test_credit_after_a_drain_replaces_nothing_that_came_before_it() -> None:
     window = ReceiveWindow(deletes=True)
     window.told(10, drain=False)

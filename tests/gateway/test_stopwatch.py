@@ -39,7 +39,7 @@ def front(tmp_path: Path) -> Front:
     front = Front(tmp_path)
     front.sim.queue(QueueDescription("orders"))
     front.sim.queue(QueueDescription("shut", status=EntityStatus.SEND_DISABLED))
-    looks = iter(range(1_000))
+    looks = iter(range(100, 1_000))
     stopwatch = front.traffic.stopwatch
     stopwatch.steady = lambda: float(next(looks))
     stopwatch.wall = lambda: front.sim.now

@@ -36,6 +36,7 @@ from twinbus.gateway.web_tokens import (
     KEYS_AGE_MAX,
     KEYS_MAX,
     REREAD_AFTER,
+    SECONDS_MAX,
     TOKEN_LENGTH_MAX,
     WAITING_MAX,
     WebTokens,
@@ -174,6 +175,11 @@ def test_a_claim_that_is_wrong_is_refused(changes: dict[str, Any], said: str) ->
     payload = json.dumps(claims(NOW, **changes)).encode()
     token = jwt.api_jws.encode(payload, private_key(), algorithm="RS256", headers={"kid": "one"})
     assert said in refusal(token)
+
+
+def test_a_token_may_be_for_good() -> None:
+    assert trusting().verify(sign(claims(NOW, exp=SECONDS_MAX)), "orders", NOW).expires_at == SECONDS_MAX * SECOND
+    assert "'exp'" in refusal(sign(claims(NOW, exp=SECONDS_MAX + 1)))
 
 
 def test_clocks_may_differ_a_little() -> None:

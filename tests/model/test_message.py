@@ -74,9 +74,11 @@ def test_a_message_without_any_of_them_has_none() -> None:
     assert message.scheduled_at is None
 
 
-def test_the_facts_can_be_read_again_from_what_was_stored() -> None:
+@pytest.mark.parametrize("before", [b"", delivery_annotations({"d": 1})], ids=["", "delivery annotations"])
+def test_the_facts_can_be_read_again_from_what_was_stored(before: bytes) -> None:
     message = received(
         header(True, UByte(4), UInt(5))
+        + before
         + annotations({"x-opt-partition-key": "s", "x-opt-scheduled-enqueue-time": Timestamp(9), "own": 1})
         + properties_section(group_id="s", content_type=PING)
         + body()
@@ -392,6 +394,7 @@ def test_a_front_may_fill_64_kb_to_the_last_byte_when_it_is_sent_and_when_someth
         b"\x00\x53\x73\xc0\x03\x02\xa1\x00",
         b"\x00\x53\x72\xc1\x03\x04\x40\x40" + properties_section(),
         b"\x00\x53\x74\xc1\x04\x04\xa1\x00\x40",
+        b"\x00\x53\x74\xc1\x02\x02\x40",
         b"\x00\x53\x73\xc0\x10\x0d\xa1\x01i" + b"\x40" * 9 + b"\xa1\x01s",
         b"\x00\x53\x74\xc1\x04\x02\xa1\x00" + body(),
         b"\x00\x53\x73\xc0\x04\x01\xa1\x01\xff",

@@ -285,6 +285,28 @@ def test_a_server_is_named_by_its_hosts_each_with_its_port(dsn: str, server: str
     assert server_of(dsn) == server
 
 
+@pytest.mark.parametrize(
+    ("dsn", "environment", "server"),
+    [
+        ("host=a hostaddr=10.0.0.1 dbname=bus", {}, "postgresql://a/bus"),
+        ("hostaddr=10.0.0.1 dbname=bus", {"PGHOST": "b"}, "postgresql://10.0.0.1/bus"),
+        ("dbname=bus", {"PGHOST": "b", "PGDATABASE": "c"}, "postgresql://b/bus"),
+        ("service=here dbname=bus", {"PGHOST": "b"}, "postgresql://b/bus"),
+        ("service=here dbname=bus", {}, "postgresql://here/bus"),
+        ("", {"PGDATABASE": "c"}, "postgresql://localhost/c"),
+        ("", {}, "postgresql://localhost/"),
+    ],
+)
+def test_a_server_that_a_connection_string_does_not_name_is_where_libpq_looks_for_it(
+    monkeypatch: pytest.MonkeyPatch, dsn: str, environment: dict[str, str], server: str
+) -> None:
+    for name in ("PGHOST", "PGDATABASE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert server_of(dsn) == server
+
+
 def test_what_was_acknowledged_survives_a_failover(fresh_namespace: str) -> None:
     first, second = PostgresServer(syncs=True), PostgresServer(syncs=True)
     try:

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from twinbus.amqp.codec import transfer_reader
 from twinbus.amqp.codec.composites import encode_composite
 from twinbus.amqp.codec.decode import decode_value
 from twinbus.amqp.codec.delivery_state import ACCEPTED, Modified, Rejected, Released
@@ -110,6 +112,14 @@ def test_a_transfer_as_proton_writes_it_is_read_fast() -> None:
     assert read_transfer(body, 0, len(body)) == (0, 300, b"1", 0, False, False, len(body) - 7)
 
 
+def test_a_transfer_without_the_fields_that_have_defaults_is_read_fast() -> None:
+    needed = [b"\x43", b"\x52\x01", b"\xa0\x011", b"\x43"]
+    for fields, settled in ((needed, False), ([*needed, b"\x41"], True)):
+        front = b"\x00\x53\x14" + encode_list(fields)
+        body = front + b"payload"
+        assert read_transfer(body, 0, len(body)) == (0, 1, b"1", 0, settled, False, len(front))
+
+
 def test_a_list_that_is_shorter_than_its_fields_is_left_to_the_general_decoder() -> None:
     body = bytes.fromhex("005314c00c0643700000012ca00131434242") + b"payload"
     assert read_transfer(body, 0, len(body)) is None
@@ -140,6 +150,21 @@ def test_any_disposition_is_read_as_the_general_decoder_reads_it(
     body = encode_composite(written)
     expected = role, first, first if last is None else last, settled, state
     assert read_disposition(body, 0, len(body)) == expected
+
+
+@pytest.mark.parametrize("last", [None, 0, 7, 300])
+@pytest.mark.parametrize("first", [0, 7, 300])
+def test_dispositions_that_differ_in_their_ids_alone_are_read_fast(
+    monkeypatch: pytest.MonkeyPatch, first: int, last: int | None
+) -> None:
+    def body(first: int, last: int | None) -> bytes:
+        return encode_composite(Disposition(role=RECEIVER, first=first, last=last, settled=True, state=Released()))
+
+    known, other = body(1, 2), body(first, last)
+    read_disposition(known, 0, len(known))
+    monkeypatch.setattr(transfer_reader, "decode_performative", None)
+    expected = RECEIVER, first, first if last is None else last, True, Released()
+    assert read_disposition(other, 0, len(other)) == expected
 
 
 @settings(max_examples=200)

@@ -12,7 +12,7 @@ from twinbus.errors import ArgumentError, FilterError
 from twinbus.model.rules.compiler import Compiler
 from twinbus.model.rules.nodes import Predicate
 from twinbus.model.rules.parser import parse_filter
-from twinbus.model.rules.values import TIMESPAN, URI, understood
+from twinbus.model.rules.values import DATETIME_OFFSET, TIMESPAN, URI, understood
 from twinbus.model.rules.view import FilterView
 
 SOME_ID = UUID(int=5)
@@ -204,6 +204,13 @@ def test_a_time_out_of_range_is_a_filter_error() -> None:
 def test_the_dotnet_clients_timespans_are_durations() -> None:
     user = {"a": understood(Described(TIMESPAN, Long(10_000_000)))}
     assert outcome("a = @second", view_of(user), second=timedelta(seconds=1))
+
+
+def test_the_dotnet_clients_times_with_an_offset_are_times() -> None:
+    noon = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    ticks = (noon - datetime(1, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 10
+    user = {"a": understood(Described(DATETIME_OFFSET, Long(ticks)))}
+    assert outcome("a = @noon", view_of(user), noon=noon)
 
 
 def test_system_properties_are_read_by_any_spelling_and_their_newer_names() -> None:
