@@ -152,6 +152,21 @@ def test_deleting_a_queue_that_is_sent_to_costs_nobody_else_anything(sim: Simula
     assert sim.send(other, make_message("m")).good == {0}
 
 
+def test_what_is_sent_to_others_while_a_queue_is_deleted_is_stored() -> None:
+    sim = Simulation(1)
+    sim.queue(QueueDescription("q"))
+    other = sim.queue(QueueDescription("o"))
+    sim.ports[0].is_hung = True
+    answer = delete(sim, "q")
+    sent = sim.send(other, make_message("m"))
+    sim.ports[0].is_hung = False
+    sim.run()
+    assert answer.value is None
+    assert sent.good == {0}
+    sim.restart()
+    assert sim.receiver(sim.entities.queue("o").main, 5).ids() == ["m"]
+
+
 def test_what_a_queue_was_about_to_do_when_it_was_deleted_costs_nobody_else_anything(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q", dead_letter_on_expiry=True))
     sim.send(queue, make_message("m", time_to_live=1_000))

@@ -405,6 +405,17 @@ def test_a_message_for_a_queue_in_the_same_store_goes_there_in_one_commit(sim: S
     assert all(each.message.expires_at <= sim.now + 60_000 for each in found)
 
 
+def test_messages_without_a_key_go_to_the_fragments_of_the_same_index() -> None:
+    """So fragments fill alike, though all of those in one store could take them."""
+    sim = Simulation(1)
+    queue, other = [sim.queue(QueueDescription(path, enable_partitioning=True)) for path in ("q", "other")]
+    bury(sim, queue, *map(str, range(64)))
+    buried = [fragment.tally.active_count for fragment in queue.dead_letter.fragments]
+    assert all(buried)
+    assert count(repaired(sim, queue.dead_letter, destination="other")) == 64
+    assert [fragment.tally.active_count for fragment in other.main.fragments] == buried
+
+
 def test_a_queue_that_is_full_takes_nothing_and_the_messages_stay(sim: Simulation) -> None:
     source, other = (
         sim.queue(QueueDescription("source", enable_partitioning=True)),

@@ -189,7 +189,9 @@ def test_a_message_delivered_too_often_is_dead_lettered(sim: Simulation, queue: 
         sim.settle(queue.main, [receive_one(sim, queue)], Abandon())
     assert queue.main.counts().active == 0
     (dead,) = sim.receiver(queue.dead_letter, 5).take()
-    assert application_properties(dead.message.content)["DeadLetterReason"] == "MaxDeliveryCountExceeded"
+    written = application_properties(dead.message.content)
+    assert written["DeadLetterReason"] == "MaxDeliveryCountExceeded"
+    assert "3 times" in str(written["DeadLetterErrorDescription"])
 
 
 def test_a_released_message_keeps_its_count_and_its_place(sim: Simulation, queue: QueueEntity) -> None:

@@ -1,5 +1,7 @@
 """What the reading methods promise."""
 
+import pytest
+
 from tests.contract.rows import (
     ACTIVE,
     DEFERRED,
@@ -14,6 +16,7 @@ from tests.contract.rows import (
     row,
 )
 from twinbus.clock import NEVER
+from twinbus.errors import ChangeRefused
 from twinbus.store.changes import (
     Activated,
     Altered,
@@ -26,6 +29,7 @@ from twinbus.store.changes import (
 )
 from twinbus.store.messaging_store import FragmentSummary, MessagingStore, RowFacts, SessionSummary
 from twinbus.store.reads import ReadTogether
+from twinbus.store.row_ids import COUNTER_MASK
 
 
 def test_a_new_store_has_no_fragments(store: MessagingStore) -> None:
@@ -49,6 +53,17 @@ def test_a_summary_counts_rows_by_state_and_adds_up_their_content(store: Messagi
     store.commit([Removed(HERE, [4]), Altered(HERE, 1, DEFERRED, 0, 0, NEVER, b"1 and more")])
     (summary,) = [summary for summary in store.summaries() if summary.fragment == HERE]
     assert summary == FragmentSummary(HERE, 5, 1, 2, 1, 10 + 2 + 3 + 5)
+
+
+def test_the_last_number_that_a_fragment_has_is_one_like_any_other(store: MessagingStore) -> None:
+    last = COUNTER_MASK
+    holding(store, row(1), row(last))
+    with pytest.raises(ChangeRefused):
+        store.commit([Enqueued(HERE, [row(last + 1)])])
+    for _ in range(2):
+        assert numbers(store.read(HERE, [1, last, last + 1])) == [1, last]
+        assert numbers(store.scan(HERE, last - 1, 9, UNLIMITED, EVERY_STATE)) == [last]
+        store.rest()
 
 
 def test_the_highest_number_outlives_its_row(store: MessagingStore) -> None:

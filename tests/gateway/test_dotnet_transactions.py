@@ -375,6 +375,24 @@ def test_a_link_that_never_got_a_message_session_is_no_home(front: Front, gives_
     assert client.refusal() == NOT_ALLOWED
 
 
+@pytest.mark.rule("A7.8")
+def test_a_link_that_waits_for_a_message_session_keeps_the_home_before_those_that_are_attached_meanwhile(
+    front: Front,
+) -> None:
+    queue = front.sim.queue(QueueDescription("sessions", requires_session=True))
+    client = DotNet(front)
+    waiting = client.session_receiver("sessions")
+    sender = client.sender("b")
+    front.sim.send(queue, make_message("in", session_id="s"))
+    client.wire.flow(1, waiting, 1)
+    delivery_id, txn_id = client.delivery(), client.declare()
+    assert client.send(sender, message("out"), txn_id) is None
+    assert client.complete(delivery_id, txn_id) is None
+    assert client.discharge(txn_id) is None
+    client.wire.run()
+    assert (queue.main.counts().active, active(front, "b")) == (0, 1)
+
+
 # Without cross-entity transactions: each link and the control link have AMQP sessions of their own
 
 

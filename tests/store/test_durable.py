@@ -625,6 +625,24 @@ def test_a_removed_folder_makes_the_store_unavailable(folder: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("said", ["the disk is gone", ""])
+def test_a_store_that_failed_says_why_when_it_is_used_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(said)
+
+    store = FolderStore(folder)
+    holding(store, row(1))
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", fail)
+        with pytest.raises(StoreUnavailable):
+            store.commit([Enqueued(HERE, [row(2)])])
+    with pytest.raises(StoreUnavailable, match=rf"cannot be used: {said or 'OSError'}\. Reopen it"):
+        everything(store)
+    store.close()
+
+
 def test_another_folder_in_the_place_of_a_removed_one_does_not_hide_that(folder: Path) -> None:
     store = FolderStore(folder)
     holding(store, row(1))

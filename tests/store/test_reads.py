@@ -3,12 +3,14 @@
 import ast
 import inspect
 import pickle
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 import twinbus.broker
 from twinbus.clock import NEVER
+from twinbus.model.descriptions import SqlFilter
 from twinbus.model.wire_names import MessageState
 from twinbus.store import reads
 from twinbus.store.changes import Enqueued, FragmentCreated, SessionStateSet, StoredMessage, fragment_key
@@ -117,6 +119,15 @@ def test_rows_that_are_too_large_together_are_not_read() -> None:
     assert carry_out(ReadTogether(KEY, range(1, 101), 1_000), store) is not None
     assert carry_out(ReadTogether(KEY, range(1, 102), 1_000), store) is None
     assert carry_out(ReadTogether(KEY, [1], 9), store) is not None
+
+
+def test_a_filter_sees_the_number_and_the_time_of_a_row() -> None:
+    content = make_message("m").content
+    store = store_of(StoredMessage(1, content, 10, NEVER), StoredMessage(2, content, 20, NEVER))
+    for text in ("sys.EnqueuedTimeUtc = @at", "sys.SequenceNumber = 2"):
+        wanted = SqlFilter(text, (("at", datetime.fromtimestamp(0.02, UTC)),))
+        found = carry_out(PackedScan(KEY, 0, 9, 10, 1_000, now=5, filter=wanted), store)
+        assert found == carry_out(PackedScan(KEY, 1, 9, 10, 1_000, now=5), store)
 
 
 def test_a_time_is_that_of_the_first_row_from_a_number_on() -> None:

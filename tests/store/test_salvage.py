@@ -22,6 +22,7 @@ from twinbus.store.changes import (
 )
 from twinbus.store.folder import accepted_loss
 from twinbus.store.folder.accepted_loss import go_on_without
+from twinbus.store.folder.salvage import first_readable
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME, PAGE_BYTES
 from twinbus.store.store_limits import StoreLimits
@@ -217,3 +218,11 @@ def test_tables_that_were_put_back_meanwhile_are_not_replaced_by_what_was_salvag
 
 def crash(_: Path) -> None:
     raise Crash
+
+
+@pytest.mark.parametrize("low", range(1, 12))
+@pytest.mark.parametrize("first", range(2, 14))
+def test_rows_are_read_again_from_the_first_number_behind_the_damage(low: int, first: int) -> None:
+    high = 12
+    found = first_readable(lambda number: number >= first, low, high)
+    assert found == max(low + 1, first)

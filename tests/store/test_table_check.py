@@ -11,7 +11,7 @@ from tests.contract.rows import ELSEWHERE, HERE, everything, holding, numbers, r
 from tests.store.test_folder_check import AT_ONCE
 from twinbus.errors import StoreDamaged, StoreUnavailable
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import DuplicatesSeen, Enqueued, SessionStateSet
+from twinbus.store.changes import AlteredTogether, DuplicatesSeen, Enqueued, Removed, SessionStateSet
 from twinbus.store.damage import Damage
 from twinbus.store.folder import table_check
 from twinbus.store.folder.folder_check import check_folder
@@ -62,6 +62,21 @@ def test_tables_in_order_have_no_damage_and_every_row_of_them_is_checked(folder:
         assert counts(store) == {HERE: (4, 0, 1), ELSEWHERE: (2, 0, 0)}
         page = store.check(-1)
         assert (page.checked, page.next_id, list(page.damaged)) == (7 + 3 + 2, None, [])
+
+
+def test_rows_that_are_removed_or_restated_together_are_counted_off(tmp_path: Path) -> None:
+    """What is left is checked against the sums of all rows."""
+    with closing(FolderStore(tmp_path, AT_ONCE)) as store:
+        holding(store, *[row(number) for number in range(1, 51)])
+        store.rest()
+        store.commit(
+            [Removed(HERE, [*range(1, 21)]), AlteredTogether(HERE, [*range(21, 41)], MessageState.DEFERRED, 0)]
+        )
+        store.rest()
+    with closing(opened(tmp_path)) as store:
+        assert counts(store)[HERE] == (10, 20, 0)
+        assert store.damage() == []
+    assert check_folder(tmp_path, None) == []
 
 
 WRONG = (

@@ -61,4 +61,5 @@ async def test_a_survey_finds_the_same_where_the_namespace_cannot_count(
         return [(each.queue, each.path, each.count, each.is_all) for each in found]
 
     assert seen(counted) == seen(peeked)
+    assert all(each.size_bytes > 0 for each in counted)
     assert [each.count for each in counted] == [3, 1, 1, 1]

@@ -91,12 +91,12 @@ def _by_id(source: sqlite3.Connection, table: str, low: int, high: int) -> Itera
                 low = row[0] + 1
             return
         except DAMAGE:
-            low = _first_readable(is_readable, low, high)
+            low = first_readable(is_readable, low, high)
             if low > high:
                 return
 
 
-def _first_readable(is_readable: Callable[[int], bool], low: int, high: int) -> int:
+def first_readable(is_readable: Callable[[int], bool], low: int, high: int) -> int:
     """The lowest number above low behind which there is no damage at once; above high if there is none."""
     step = 1
     while low + step <= high and not is_readable(low + step):
