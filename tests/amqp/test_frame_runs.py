@@ -6,7 +6,10 @@ import pytest
 
 from tests.amqp.wire import NOON, Wire
 from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED
-from twinbus.amqp.codec.frame_runs import disposition_shape, transfer_shape
+from twinbus.amqp.codec.frame_runs import UINT_CODE, disposition_shape, transfer_shape
+from twinbus.amqp.codec.performatives import RECEIVER
+from twinbus.amqp.codec.transfer_reader import read_transfer
+from twinbus.amqp.codec.transfer_writer import TransferWriter, encode_disposition
 from twinbus.amqp.events import Deliveries, Dispositions, Event, OversizeDelivery
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
@@ -143,6 +146,30 @@ def test_dispositions_of_one_read_are_those_that_came_one_by_one(seed: int) -> N
     expected = singly.take(frames(data))
     assert together.take([data]) == expected
     assert expected[0]
+
+
+@pytest.mark.parametrize("tag_size", [0, 1, 4, 16, 32])
+@pytest.mark.parametrize("handle", [0, 7, 300])
+def test_transfers_that_differ_in_id_tag_and_payload_alone_have_one_shape(handle: int, tag_size: int) -> None:
+    tags = [bytes([number] * tag_size) for number in (1, 2)]
+    first, second = [
+        b"".join(TransferWriter(3, handle, 65_536).write_all(number, [(tag, bytes(number))], False))
+        for number, tag in zip((300, 5_000), tags, strict=True)
+    ]
+    fields = read_transfer(first, 8, len(first))
+    assert fields is not None
+    shape = transfer_shape(first, 8, fields[-1])
+    assert shape is not None
+    assert shape.head_size == fields[-1]
+    assert shape.unpack(second, 0) == (len(second), shape.front, 5_000, shape.tag_mark, tags[1], shape.back)
+
+
+def test_dispositions_that_differ_in_their_ids_alone_have_one_shape() -> None:
+    first, second = [encode_disposition(3, RECEIVER, number, number + 1, True, ACCEPTED) for number in (300, 5_000)]
+    shape = disposition_shape(first, 8, len(first))
+    assert shape is not None
+    assert shape.size == len(first)
+    assert shape.unpack(second, 0) == (shape.front, 5_000, UINT_CODE, 5_001, shape.back)
 
 
 def test_short_ids_have_no_shape() -> None:

@@ -112,6 +112,25 @@ def test_merged_peek_shows_all_fragments_in_the_order_of_arrival(sim: Simulation
     assert seen == [str(number) for number in range(40)]
 
 
+def test_a_merged_page_goes_on_behind_the_end_of_a_fragment(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    for name in ("a0", "b0", "b1", "a1", "b2"):
+        sim.send(queue, make_message(name, partition_key=name[0]))
+        sim.clock.advance(1)
+    assert ids(sim.ask(queue.main, PeekMerged({}, 9)).value) == ["a0", "b0", "b1", "a1", "b2"]
+
+
+def test_a_merged_page_ends_where_a_fragment_has_more_that_was_not_read(sim: Simulation) -> None:
+    """What expired counts as read, so the next of this fragment may be older than all that are left of others."""
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True))
+    for name in ("a expired", "a0", "a1", "b0"):
+        lifetime = 1_000 if name == "a expired" else None
+        sim.send(queue, make_message(name, partition_key=name[0], time_to_live=lifetime))
+        sim.clock.advance(1)
+    sim.clock.advance(1_000)
+    assert ids(sim.ask(queue.main, PeekMerged({}, 2)).value) == ["a0"]
+
+
 def test_peek_leaves_out_what_has_expired(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q"))
     sim.send(queue, *[make_message(str(number), time_to_live=1_000) for number in range(3)], make_message("stays"))

@@ -191,16 +191,18 @@ def test_a_state_or_key_that_is_missing_is_noted_with_its_fragment(folder: Path)
         assert [key for key, _ in store.duplicates(HERE)] == ["two"]
 
 
-def test_a_state_of_a_session_with_a_wrong_fact_is_set_aside(folder: Path) -> None:
-    change(folder, "UPDATE session_states SET updated_at = 8 WHERE session_id = '\"s\"'")
+@pytest.mark.parametrize("wrong", ["updated_at = 8", "updated_at = 'x'", "checksum = 'x'", "content_sum = x'00'"])
+def test_a_state_of_a_session_with_a_wrong_fact_is_set_aside(folder: Path, wrong: str) -> None:
+    change(folder, f"UPDATE session_states SET {wrong} WHERE session_id = '\"s\"'")
     change(folder, "DELETE FROM duplicates WHERE until = 10")
     with closing(opened(folder)) as store:
         assert store.damage()[0] == Damage(FILE_NAME, f'state of session "S" ({HOME})', FACTS)
         assert (store.session_state(HERE, "s"), store.session_state(HERE, "t")) == (None, b"other")
 
 
-def test_a_key_with_a_wrong_fact_is_set_aside(folder: Path) -> None:
-    change(folder, "UPDATE duplicates SET until = 11 WHERE until = 10")
+@pytest.mark.parametrize("wrong", ["until = 11", "until = 'x'", "checksum = 'x'"])
+def test_a_key_with_a_wrong_fact_is_set_aside(folder: Path, wrong: str) -> None:
+    change(folder, f"UPDATE duplicates SET {wrong} WHERE until = 10")
     change(folder, f"DELETE FROM messages WHERE {message(3)}")
     with closing(opened(folder)) as store:
         assert store.damage()[0] == Damage(FILE_NAME, f'duplicate key "one" ({HOME})', FACTS)

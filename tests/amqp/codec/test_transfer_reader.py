@@ -18,6 +18,7 @@ from twinbus.amqp.codec.transfer_writer import TransferWriter, encode_dispositio
 from twinbus.amqp.codec.types import UInt
 from twinbus.amqp.errors import DecodeError
 from twinbus.errors import MessageLockLost
+from twinbus.model.wire_names import BATCH_FORMAT
 
 UINT = st.sampled_from([0, 1, 255, 256, 2**32 - 1]) | st.integers(0, 2**32 - 1)
 UINT_FIELDS = UINT.map(UInt).map(encode_value)
@@ -113,11 +114,28 @@ def test_a_transfer_as_proton_writes_it_is_read_fast() -> None:
 
 
 def test_a_transfer_without_the_fields_that_have_defaults_is_read_fast() -> None:
-    needed = [b"\x43", b"\x52\x01", b"\xa0\x011", b"\x43"]
+    needed = [b"\x43", b"\x52\x01", b"\xa0\x011", b"\x40"]
     for fields, settled in ((needed, False), ([*needed, b"\x41"], True)):
         front = b"\x00\x53\x14" + encode_list(fields)
         body = front + b"payload"
         assert read_transfer(body, 0, len(body)) == (0, 1, b"1", 0, settled, False, len(front))
+
+
+@pytest.mark.parametrize("message_format", [0, BATCH_FORMAT])
+@pytest.mark.parametrize("delivery_id", [None, 0, 1, 300])
+@pytest.mark.parametrize("handle", [0, 1, 300])
+@pytest.mark.parametrize("more", [False, True])
+def test_transfers_of_messages_and_batches_are_read_fast_however_their_numbers_are_written(
+    handle: int, delivery_id: int | None, message_format: int, more: bool
+) -> None:
+    tag = None if delivery_id is None else b"tag"
+    transfer = Transfer(
+        handle=handle, delivery_id=delivery_id, delivery_tag=tag, message_format=message_format, settled=True, more=more
+    )
+    front = encode_composite(transfer)
+    body = front + b"payload"
+    known = (NO_ID, b"") if delivery_id is None else (delivery_id, b"tag")
+    assert read_transfer(body, 0, len(body)) == (handle, *known, message_format, True, more, len(front))
 
 
 def test_a_list_that_is_shorter_than_its_fields_is_left_to_the_general_decoder() -> None:
