@@ -38,14 +38,13 @@ class Callers:
     def of(self, file: str, mutation: Mutation) -> tuple[str, list[TimedTest]]:
         """The function to be changed, and the tests that reach the change: the nearest ones, and the others.
 
-        What no test reaches may still be reached by the file itself while it is imported; that counts as outside of all functions.
+        What is reached while files are imported counts as outside of all functions: its results are there before a test begins.
         """
         if mutation.function:
+            is_imported = self._imported.get(file, 0) & bits(_all(mutation.statement_lines))
             tests = self._reaching(file, mutation.statement_lines)
-            if tests:
-                return mutation.function, self._ordered(file, tests)
-            if not self._imported.get(file, 0) & bits(_all(mutation.statement_lines)):
-                return mutation.function, []
+            if tests or not is_imported:
+                return "" if is_imported else mutation.function, self._ordered(file, tests)
         return "", self._ordered(file, [test for test, _ in self._by_file.get(file, [])])
 
     def _reaching(self, file: str, lines: Lines) -> list[TimedTest]:

@@ -92,16 +92,19 @@ def reached(seconds: float, **lines: list[int]) -> dict[str, object]:
 
 
 def test_the_tests_of_a_change_reach_its_statement_and_the_nearest_and_quickest_come_first() -> None:
-    source = b"A = 1\n\ndef f(a):\n    a = 2\n    if a:\n        a = 3\n\ndef g():\n    return 4\n"
+    source = (
+        b"A = 1\n\ndef f(a):\n    a = 2\n    if a:\n        a = 3\n\ndef g():\n    return 4\n\ndef h():\n    return 5\n"
+    )
     seen = {
         "tests/gateway/t.py::far": reached(1, a=[4, 5]),
         "tests/broker/t.py::slow": reached(2, a=[4, 5]),
         "tests/broker/t.py::quick": reached(1, a=[4]),
         "tests/broker/t.py::importing": reached(3, a=[0]),
         "tests/broker/t.py::other": reached(1, b=[4]),
+        "tests/broker/t.py::calling": reached(4, a=[12]),
     }
-    tests = Callers({"t.py": {"failed": [], "tests": seen}}, {"broker/a.py": bits([1, 3, 8, 9])})
-    outside, first, unreached, imported = [found for found in mutations(source) if found.kind == "constant"]
+    tests = Callers({"t.py": {"failed": [], "tests": seen}}, {"broker/a.py": bits([1, 3, 8, 9, 12])})
+    outside, first, unreached, imported, called_too = [found for found in mutations(source) if found.kind == "constant"]
 
     def names(change: Mutation) -> tuple[str, list[str]]:
         function, found = tests.of("broker/a.py", change)
@@ -109,9 +112,10 @@ def test_the_tests_of_a_change_reach_its_statement_and_the_nearest_and_quickest_
 
     assert names(first) == ("f", ["quick", "slow", "far"])
     assert names(unreached) == ("f", [])
-    everybody = ["quick", "slow", "importing", "far"]
+    everybody = ["quick", "slow", "importing", "calling", "far"]
     assert names(outside) == ("", everybody)
     assert names(imported) == ("", everybody), "of those that import it"
+    assert names(called_too) == ("", ["calling"])
 
 
 def test_what_tests_reach_is_kept_until_something_of_that_or_their_file_changes(tmp_path: Path) -> None:
