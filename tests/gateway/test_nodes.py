@@ -20,7 +20,8 @@ from twinbus.broker.commands import Peek
 from twinbus.broker.outcomes import Defer
 from twinbus.gateway.links.session_attach import TICKS_AT_EPOCH
 from twinbus.gateway.nodes import request_links
-from twinbus.gateway.nodes.management_node import PENDING_MAX
+from twinbus.gateway.nodes.management_node import PENDING_MAX, TIMEOUT_DEFAULT, timeout_of
+from twinbus.gateway.nodes.request_message import Request
 from twinbus.management.catalog import Catalog
 from twinbus.model.descriptions import (
     AuthorizationRule,
@@ -511,6 +512,21 @@ def test_a_request_that_is_not_answered_in_time_times_out_once(front: Front) -> 
     front.sim.ports[0].is_hung = False
     client.run()
     assert node.answers() == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        (None, TIMEOUT_DEFAULT),
+        (UInt(0), TIMEOUT_DEFAULT),
+        (UInt(1), 1),
+        (UInt(TIMEOUT_DEFAULT - 1), TIMEOUT_DEFAULT - 1),
+        (UInt(TIMEOUT_DEFAULT + 1), TIMEOUT_DEFAULT),
+        ("1", TIMEOUT_DEFAULT),
+    ],
+)
+def test_a_request_has_the_time_that_it_asks_for_but_no_more_than_is_usual(asked: Value, given: int) -> None:
+    assert timeout_of(Request("id", None, {"com.microsoft:server-timeout": asked}, None)) == given
 
 
 async def test_names_are_compared_alike_by_the_catalog_and_by_the_broker(front: Front) -> None:

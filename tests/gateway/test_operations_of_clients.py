@@ -2,13 +2,15 @@
 
 from collections import Counter
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from tests.gateway.front import Client, Front, payload
 from twinbus.amqp.codec.delivery_state import ACCEPTED
 from twinbus.amqp.codec.performatives import SenderSettleMode
-from twinbus.amqp.codec.types import Array, Symbol, Timestamp
+from twinbus.amqp.codec.sections import DataBody, Sections, ValueBody, encode_sections
+from twinbus.amqp.codec.types import Array, Symbol, Timestamp, Value
 from twinbus.amqp.events import Deliveries
 from twinbus.meter.book import OperationsBook
 from twinbus.meter.operation import Cause, Operation
@@ -184,10 +186,14 @@ def test_requests_are_counted_by_what_they_did(front: Front) -> None:
     node.ask("com.microsoft:peek-message", {"from-sequence-number": 100, "message-count": 10})
     assert operations(front) == {"peek": 1}
     later = Timestamp(front.sim.now + HOUR)
-    scheduled = payload("c", message_id="later")
+    due = {Symbol("x-opt-scheduled-enqueue-time"): later}
+    scheduled = encode_sections(Sections(message_annotations=due, body=DataBody([b"c"])))
     entry = {"message": scheduled, "message-id": "later", "scheduled-enqueue-time": later}
-    node.ask("com.microsoft:schedule-message", {"messages": [entry, entry]})
+    made = node.ask("com.microsoft:schedule-message", {"messages": [entry, entry]})
     assert operations(front) == {"schedule": 2}
+    assert isinstance(made.body, ValueBody)
+    node.ask("com.microsoft:cancel-scheduled-message", made.body.value)
+    assert [(row.operations, row.messages) for row in rows(front, Cause.CANCEL)] == [(2, 2)]
     node.ask("com.microsoft:cancel-scheduled-message", {"sequence-numbers": Array([77])})
     assert not operations(front)
     node.ask("com.twinbus:fragment-heads", {})
@@ -195,6 +201,36 @@ def test_requests_are_counted_by_what_they_did(front: Front) -> None:
     node.ask("com.twinbus:claim", {"message-count": 10})
     node.ask("com.twinbus:claim", {"message-count": 10})
     assert operations(front)["empty_receive"] == 1
+
+
+def test_locks_that_are_renewed_and_settled_by_request_are_counted_for_each_message(front: Front) -> None:
+    client = front.client()
+    send(client, payload("a"), payload("b"))
+    client.receiver("orders", credit=2)
+    (event,) = client.take(Deliveries)
+    tokens = Array([UUID(bytes_le=each.delivery_tag) for each in event.deliveries])
+    node = client.node("orders/$management")
+    front.book.take_all()
+    node.ask("com.microsoft:renew-lock", {"lock-tokens": tokens})
+    assert [(row.operations, row.messages) for row in rows(front, Cause.RENEW)] == [(2, 2)]
+    settled: dict[Value, Value] = {"disposition-status": "completed", "lock-tokens": tokens}
+    node.ask("com.microsoft:update-disposition", settled)
+    assert [(row.operations, row.messages) for row in rows(front, Cause.SETTLE)] == [(2, 2)]
+
+
+def test_requests_about_a_message_session_are_counted_with_the_size_of_its_state(front: Front) -> None:
+    front.sim.queue(QueueDescription("talks", requires_session=True))
+    client = front.client()
+    client.receiver("talks", session_filter={SESSION_FILTER: "s"})
+    node = client.node("talks/$management")
+    front.book.take_all()
+    session: dict[Value, Value] = {"session-id": "s"}
+    node.ask("com.microsoft:renew-session-lock", session)
+    assert [row.operations for row in rows(front, Cause.RENEW)] == [1]
+    node.ask("com.microsoft:set-session-state", {**session, "session-state": b"12345"})
+    assert [(row.operations, row.size) for row in rows(front, Cause.SESSION)] == [(1, 5)]
+    node.ask("com.microsoft:get-session-state", session)
+    assert [(row.operations, row.size) for row in rows(front, Cause.SESSION)] == [(1, 5)]
 
 
 @pytest.mark.rule("D2.2")

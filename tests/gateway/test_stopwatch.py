@@ -116,6 +116,17 @@ def test_what_is_sent_in_a_transaction_is_traced_once_that_is_committed(front: F
     assert told is None or told.spans[0][3] == 1.0
 
 
+def test_what_is_settled_in_a_transaction_counts_as_settled(front: Front) -> None:
+    client = front.client()
+    send(client, "orders", payload("a"))
+    control, receiver = Control(client), client.receiver("orders", credit=1)
+    (delivery,) = client.received()
+    txn_id = control.declare()
+    receiver.update(delivery.delivery_id, delivery.delivery_id, TransactionalState(txn_id=txn_id, outcome=ACCEPTED))
+    client.run()
+    assert front.traffic.of("orders").settled == 1
+
+
 def test_a_delivery_is_measured_by_how_long_its_first_message_waited(front: Front, told: Told | None) -> None:
     client = front.client()
     send(client, "orders", payload("a"))

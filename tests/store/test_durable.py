@@ -30,7 +30,7 @@ from twinbus.store.changes import (
     SharedRows,
     fragment_key,
 )
-from twinbus.store.durable import ROWS_PER_STEP
+from twinbus.store.durable import JOINED_SIZE_MAX, ROWS_PER_STEP
 from twinbus.store.folder.journal import segment_numbers, segment_path
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME, SQL, Snapshot, connect, prepare
@@ -80,6 +80,15 @@ def test_large_commits_are_one_batch_and_their_memory_is_free_once_they_are_dura
         assert [each.content for each in everything(store)] == contents
         with closing(FolderStore(crashed(folder))) as found:
             assert [each.content for each in everything(found)] == contents
+
+
+def test_a_commit_may_have_more_large_pieces_than_the_system_writes_at_once(folder: Path) -> None:
+    count = os.sysconf("SC_IOV_MAX") + 1
+    rows = [row(number, bytes(JOINED_SIZE_MAX)) for number in range(1, count + 1)]
+    with closing(FolderStore(folder)) as store:
+        store.commit([FragmentCreated(HERE)])
+        store.commit_records([b"".join(encode_changes([Enqueued(HERE, [each])])) for each in rows])
+        assert numbers(everything(store)) == [*range(1, count + 1)]
 
 
 @contextmanager

@@ -58,7 +58,8 @@ def test_a_closed_store_leaves_its_share_to_the_others(tmp_path: Path) -> None:
 
 
 def test_limits_shared_by_many_stores_are_smaller_each_and_never_tiny() -> None:
-    alone, many = StoreLimits.shared_by(1), StoreLimits.shared_by(16)
-    assert alone.segment_entries_max == StoreLimits().segment_entries_max
-    assert many.segment_entries_max * 16 < 2 * alone.segment_entries_max
-    assert StoreLimits.shared_by(1_000).segment_entries_max > 1_000
+    alone, four, very_many = (StoreLimits.shared_by(count) for count in (1, 4, 1_000))
+    for name, least in (("segment_bytes_max", 8 << 20), ("segment_entries_max", 6_000), ("cache_bytes", 1 << 20)):
+        assert getattr(alone, name) == getattr(StoreLimits(), name)
+        assert getattr(four, name) == getattr(alone, name) // 4
+        assert getattr(very_many, name) == least
