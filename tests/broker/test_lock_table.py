@@ -143,6 +143,14 @@ def test_a_content_that_is_left_to_the_store_leaves_its_size_and_key() -> None:
     assert (unread.size, unread.key, until, len(locks)) == (10, "key of 1", 100, 1)
 
 
+def test_a_million_contents_of_one_size_that_are_left_to_the_store_leave_one_object() -> None:
+    locks = LockTable(3, Random(1), HeldContents(), lambda message: None)
+    found = tokens(locks.lock(rows(2), 100))
+    locks.leave_contents(found)
+    first, second = [unread_content(locks.held[token][0]) for token in found]
+    assert first is second is not None
+
+
 def test_locks_that_move_to_another_node_are_held_there_until_they_end() -> None:
     locks, there = table(), table()
     locks.lock(rows(2), 100)

@@ -9,6 +9,7 @@ is free and goes out again.
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Protocol, cast
 from weakref import ref
 
@@ -32,10 +33,17 @@ class UnreadContent:
         return self.size
 
 
+@lru_cache(1_024)
+def unread(size: int, key: str | None) -> UnreadContent:
+    """The same one for all of a size: most messages of a queue are of a few sizes, and one for each of a million would take
+    more memory than their tokens."""
+    return UnreadContent(size, key)
+
+
 def without_content(message: StoredMessage, key: str | None) -> StoredMessage:
     """A row of its own: whoever the message was handed to may not have written it yet."""
     # Everything that looks at a content of a locked message asks `unread_content` first.
-    return replace(message, content=cast(bytes, UnreadContent(len(message.content), key)))
+    return replace(message, content=cast(bytes, unread(len(message.content), key)))
 
 
 def unread_content(message: StoredMessage) -> UnreadContent | None:

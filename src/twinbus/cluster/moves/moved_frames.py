@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from twinbus.broker.consumer import SessionLock, TakenMessage
-from twinbus.broker.held_contents import UnreadContent, unread_content
+from twinbus.broker.held_contents import unread, unread_content
 from twinbus.broker.moved_locks import MovedLocks, MovedSession
 from twinbus.clock import NEVER, Millis
 from twinbus.cluster.lines import values
@@ -65,9 +65,9 @@ def _encode(head: tuple[int, ...], locks: MovedLocks, holders: Mapping[SessionLo
     ]
     writer.blob(values.encode((*head, sessions, len(locks.messages))))
     rows = [each.message for each in locks.messages]
-    unread = [unread_content(row) for row in rows]
+    contents = [unread_content(row) for row in rows]
     writer.integers([len(row.content) for row in rows])
-    writer.texts([None if each is None else each.key for each in unread])
+    writer.texts([None if each is None else each.key for each in contents])
     if rows:
         write_taken(
             writer, [TakenMessage(_empty(row), token, _left(until, now)) for row, token, until in locks.messages]
@@ -100,7 +100,7 @@ def decode_moved(payload: bytes, now: Millis) -> MovedFrame:
 
 
 def _unread(row: StoredMessage, size: int, key: str | None) -> StoredMessage:
-    return replace(row, content=cast(bytes, UnreadContent(size, key)))
+    return replace(row, content=cast(bytes, unread(size, key)))
 
 
 def _until(left: Millis, now: Millis) -> Millis:
