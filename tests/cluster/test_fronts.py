@@ -57,6 +57,18 @@ def fragment_of(queue: Any, key: str) -> int:
     return candidates(key, len(queue.main.fragments), 0)[0]
 
 
+def test_messages_without_a_key_that_are_sent_one_by_one_go_to_the_nodes_in_turn(sim: ClusterSimulation) -> None:
+    """A turn ends when all that was sent in it is answered."""
+    queue = sim.queue(PARTITIONED)
+    fragments, nodes = queue.main.fragments, []
+    for number in range(len(fragments)):
+        reply = NumberedReply()
+        queue.send_each([make_message(str(number))], sim.now, reply)
+        sim.run()
+        nodes.append(sim.owners[fragments[reply.numbers[0] >> SEQUENCE_BITS].broker.index])
+    assert [nodes.count(node) for node in (0, 1)] == [len(fragments) // 2] * 2
+
+
 @pytest.mark.parametrize("node", [0, 1])
 def test_an_answer_is_for_the_message_that_it_answers_where_keys_of_one_node_alternate(
     sim: ClusterSimulation, node: int
