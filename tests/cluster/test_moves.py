@@ -184,29 +184,6 @@ def test_a_message_session_is_held_on_and_its_receiver_goes_on_in_order(
     assert ids(sim.receiver(queue.main, 9, session=again).take()) == ["a6"]
 
 
-def test_a_message_session_whose_messages_are_all_locked_has_none_left_when_they_are_settled(
-    sim: ClusterSimulation, way: tuple[int, int]
-) -> None:
-    """Nobody who waits for any message session gets an empty one."""
-    queue = sim.queue(SESSIONS)
-    store = begin(sim, queue, way)
-    sim.send(queue, *(make_message(f"a{number}", session_id="A") for number in range(3)))
-    lock = sim.accept(queue.main, "A").value
-    receiver = sim.receiver(queue.main, 9, session=lock)
-    taken = receiver.take()
-    move(sim, store, way[1])
-    settled: EachReply = EachReply()
-    queue.main.settle_each([each.lock_token for each in taken], COMPLETE, sim.now, settled, lock)
-    sim.run()
-    assert settled.good == {0, 1, 2}
-    queue.main.detach(receiver, sim.now)
-    sim.run()
-    waiting = Answer[SessionLock]()
-    queue.main.accept_session(SessionRequest(None), sim.now + 1_000, sim.now, waiting)
-    sim.run()
-    assert not waiting.has_come
-
-
 def test_a_message_session_ends_when_it_would_have_ended(sim: ClusterSimulation, way: tuple[int, int]) -> None:
     queue = sim.queue(SESSIONS)
     store = begin(sim, queue, way)
