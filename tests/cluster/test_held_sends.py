@@ -426,7 +426,7 @@ def test_a_send_that_began_to_wait_during_a_tick_outlives_it() -> None:
 def test_a_send_waits_for_less_than_the_longest_time_by_either_clock(now: int, is_over: bool) -> None:
     sends, send = HeldSends(), Patient()
     given_up = list[int]()
-    send.give_up = given_up.append  # type: ignore[method-assign]
+    send.give_up = given_up.append  # type: ignore[assignment]
     sends.hold(send)
     sends.look(now, is_changed=False)
     assert given_up == [now] * is_over
