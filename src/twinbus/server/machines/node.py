@@ -245,6 +245,7 @@ class MachineNode:
             with suppress(ArgumentError):
                 addresses[node.number] = NodeAddress.read(node.address)
         self.mesh.follow(addresses)
+        self.owners.downs = seen.downs
         self.keeper.register_seen(seen)
         self._reach.look({node.number: node.name for node in others}, self.mesh.lines)
         if seen.version != self._version and (self._following is None or self._following.done()):
