@@ -393,6 +393,29 @@ class Patient(Heavy):
         return is_changed
 
 
+@pytest.mark.parametrize("is_batch", [False, True])
+@pytest.mark.parametrize("are_off", [False, True])
+def test_a_send_waits_for_no_store_that_is_switched_off(
+    monkeypatch: pytest.MonkeyPatch, is_batch: bool, are_off: bool
+) -> None:
+    monkeypatch.setattr(Simulation, "node_count", 3)
+    monkeypatch.setattr(ClusterSimulation, "has_moves", True)
+    made = Simulation(6)
+    assert isinstance(made, ClusterSimulation)
+    made.queue(PARTITIONED)
+    for node in (0, 2):
+        for store in stores_of(made, node):
+            made.lose_store(store)
+    for link in [link for link in made.links if {*link.nodes} == {0, 1}]:
+        link.cut(made.now)
+    if are_off:
+        made.nodes[0].owners.downs = {*stores_of(made, 1)}
+    sent = Sent(made, is_batch=is_batch)
+    made.run()
+    assert not sent.is_accepted
+    assert isinstance(sent.error, FragmentUnavailable) is are_off
+
+
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_send_that_breaks_costs_those_that_wait_with_it_neither_their_try_nor_their_room(
     is_late: bool, caplog: pytest.LogCaptureFixture
@@ -426,7 +449,7 @@ def test_a_send_that_began_to_wait_during_a_tick_outlives_it() -> None:
 def test_a_send_waits_for_less_than_the_longest_time_by_either_clock(now: int, is_over: bool) -> None:
     sends, send = HeldSends(), Patient()
     given_up = list[int]()
-    send.give_up = given_up.append  # type: ignore[method-assign, assignment]
+    send.give_up = given_up.append  # type: ignore[assignment]
     sends.hold(send)
     sends.look(now, is_changed=False)
     assert given_up == [now] * is_over

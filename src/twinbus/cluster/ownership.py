@@ -1,6 +1,6 @@
 """Which node serves which fragments of an entity: nodes share the stores out, and a fragment goes with its store."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.cluster.moves.moves import Call, Moves
@@ -13,6 +13,8 @@ class Owners:
         self.of = list(of)
         self.version = 0
         self.moves = Moves()
+        self.downs: Set[int] = frozenset()
+        """Stores that are switched off: nobody will own them soon."""
 
     def change(self, of: Sequence[int]) -> bool:
         """Whether that is a change."""
@@ -51,6 +53,11 @@ class Ownership:
         if self._version != self._owners.version:
             self._follow()
         return self._nodes
+
+    @property
+    def awaited(self) -> set[int]:
+        """The nodes of those fragments that are not switched off."""
+        return {node for node, store in zip(self.of, self._stores, strict=True) if store not in self._owners.downs}
 
     # While stores move
 

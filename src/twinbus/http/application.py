@@ -59,7 +59,7 @@ class HttpApplication:
         access = HttpAccess(view.rules, clock, view.web_tokens)
         totals = view.book.totals if view.book is not None else {}
         others = parts.other_nodes
-        self.faults = FaultSwitches(parts.stores, parts.store_switches, parts.connections, clock, others)
+        self.faults = FaultSwitches(parts.stores, parts.store_switches, parts.connections, clock, others, parts.nodes)
         stores = self.faults.records
         self.metrics = NamespaceMetrics(
             parts.name, view.traffic, stores, parts.own_entities, parts.connections, totals, others, parts.nodes

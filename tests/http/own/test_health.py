@@ -53,6 +53,14 @@ class Answering(Silent):
         return {1: [{"index": 1, "condition": "up", "set_aside": 0, "kept_in": "", "owner": ""}]}
 
 
+class Undecided(Silent):
+    """One node serves everything, and another one has read that a store is to be off."""
+
+    async def ask_all(self, what: str, details: dict[str, Any]) -> dict[int, Any]:
+        served = [{"index": index, "condition": "up", "set_aside": 0, "kept_in": "", "owner": ""} for index in (0, 1)]
+        return {1: served, 2: [{**served[0], "condition": "down"}]}
+
+
 class Machines:
     """`reason`: why this node is not ready."""
 
@@ -69,6 +77,9 @@ class Machines:
         raise AssertionError
 
     async def move(self, store: int, name: str | None) -> None:
+        raise AssertionError
+
+    async def switch(self, store: int, *, is_up: bool) -> bool:
         raise AssertionError
 
     def figures(self) -> NodeFigures:
@@ -103,3 +114,8 @@ async def test_a_machine_that_is_not_ready_says_why_even_if_its_stores_work() ->
 
 async def test_a_process_whose_own_stores_are_down_is_ready_while_another_process_has_one_that_works() -> None:
     assert (await ready(Answering(), None, Condition.DOWN, Condition.FOREIGN))[0] == 200
+
+
+async def test_a_store_that_a_node_serves_is_up_until_it_does_so_no_more_though_it_is_to_be_off() -> None:
+    stores = [Store(0, Condition.DOWN), Store(1, Condition.FOREIGN)]
+    assert [store["condition"] for store in await StoreRecords(stores, Undecided()).all()] == ["up", "up"]

@@ -120,9 +120,12 @@ def test_an_operator_sees_the_nodes_and_moves_a_store(nodes: list[Node], capsys:
     assert run(["store", "move", str(store), "--to", target.name, *given]) == 0
     until(lambda: store in listed(b, capsys)[target.name]["stores"], a.log + b.log)
     assert len(set(receive(a, PARTS, 12))) == 12
-    assert run(["store", "move", str(store), "--to", "nobody", *given]) != 0
+    capsys.readouterr()
+    for unknown in (["store", "move", str(store), "--to", "nobody"], ["node", "drain", "nobody"]):
+        assert run([*unknown, *given]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "No node 'nobody' serves" in line
     assert run(["store", "move", str(STORES), "--to", "b", *given]) == 2
-    assert run(["node", "drain", "nobody", *given]) != 0
     until(lambda: f'node="{target.name}",peer="c"' in target.metrics(), target.log)
     metrics = target.metrics()
     dashboard = (DEPLOY / "grafana/twinbus-nodes.json").read_text()
@@ -220,6 +223,52 @@ def test_three_machines_serve_one_namespace_and_outlive_one_of_them(nodes: list[
     story = b.log + c.log
     for event in ("event=nodes_changed gone=a", "event=taking_store", "event=store_taken"):
         assert event in story
+
+
+def conditions(node: Node, capsys: pytest.CaptureFixture[str]) -> dict[int, str]:
+    """Of the stores that are not up, by what the operator is told at this node."""
+    capsys.readouterr()
+    assert run(["store", "list", "--connection-string", node.connection_string, "--json"]) == 0
+    listed = {store["index"]: store["condition"] for store in json.loads(capsys.readouterr().out)}
+    return {index: condition for index, condition in listed.items() if condition != "up"}
+
+
+def test_a_store_that_is_switched_off_stays_off_at_every_node_over_restarts_and_takeovers(
+    nodes: list[Node], machines: Machines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, b, c = nodes
+    until(lambda: sum(b.owners().values()) == STORES, b.log)
+    send(b, PARTS, *(f"off{number}" for number in range(24)))
+    owner, store = next((name, node["stores"][0]) for name, node in listed(b, capsys).items() if node["stores"])
+    asked = b if owner != "b" else c
+    assert run(["store", "down", str(store), "--connection-string", asked.connection_string]) == 0
+    for node in nodes:
+        assert conditions(node, capsys) == {store: "down"}
+        assert node.page("/health")["unhealthy_stores"] == {str(store): "down"}
+    machines.nodes[owner].kill()
+    left = [node for node in nodes if node.name != owner]
+    until(lambda: sum(left[0].owners().values()) == STORES - 1, left[0].log)
+    assert [conditions(node, capsys) for node in left] == [{store: "down"}] * 2
+    # Also a node that was not there when it was switched off, and those that were not asked.
+    nodes = machines.all()
+    assert [conditions(node, capsys) for node in nodes] == [{store: "down"}] * 3
+    assert run(["store", "up", str(store), "--connection-string", machines.nodes[owner].connection_string]) == 0
+    until(lambda: not any(conditions(node, capsys) for node in nodes), b.log)
+    assert set(receive(nodes[0], PARTS, 24)) == {f"off{number}" for number in range(24)}
+
+
+def test_a_node_that_reaches_no_store_that_is_up_is_not_ready(
+    nodes: list[Node], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("--connection-string", nodes[0].connection_string)
+    until(lambda: sum(nodes[0].owners().values()) == STORES, nodes[0].log)
+    assert run(["store", "down", "--all", *given]) == 0
+    for node in nodes:
+        until(lambda node=node: node.page("/ready")["status"] == "not ready", node.log)  # type: ignore[misc]
+        assert node.page("/ready")["reason"] == "this node reaches no messaging store that is up"
+    assert run(["store", "up", *given]) == 0
+    for node in nodes:
+        until(lambda node=node: node.page("/ready")["status"] == "ready", node.log)  # type: ignore[misc]
 
 
 def test_a_node_that_is_stopped_hands_its_stores_over_first(nodes: list[Node]) -> None:

@@ -13,9 +13,10 @@ from twinbus.cluster.lines.line import Topics
 from twinbus.errors import ArgumentError, OperationInProgress, StoreTaken
 from twinbus.management.catalog_postgres import first_place
 from twinbus.management.catalog_shared import SharedPostgresCatalog
+from twinbus.server.machines import register as register_of_nodes
 from twinbus.server.machines.assembly import Assembly
 from twinbus.server.machines.lookout import LeaseSeen, Lookout, Sight
-from twinbus.server.machines.register import ALL_NODES, Register
+from twinbus.server.machines.register import ALL_NODES, Register, Seen
 from twinbus.store.postgres.place import CatalogPlace, Owner, PostgresPlace
 
 NOW = 1_700_000_000_000
@@ -103,6 +104,40 @@ def test_nodes_have_the_catalog_again_when_a_process_that_is_none_has_ended_and_
     with psycopg.connect(node.place.dsn, autocommit=True) as connection:
         owners = connection.execute(f'SELECT owner FROM "{node.place.schema}".lease'.encode()).fetchall()
     assert owners == [(ALL_NODES.id,)]
+
+
+def test_what_is_switched_off_is_off_for_every_node_and_for_one_that_comes_when_all_have_gone(join: Join) -> None:
+    one, other = join("one"), join("other")
+    one.switch(3, is_up=False)
+    one.switch(3, is_up=False)
+    one.switch(5, is_up=False)
+    assert other.beat().downs == {3, 5}
+    for each in (one, other):
+        take_for_dead(each)
+    later = join("later")
+    assert later.beat().downs == {3, 5}
+    later.switch(3, is_up=True)
+    assert later.beat().downs == {5}
+
+
+def test_a_register_of_an_earlier_release_gets_what_it_lacks(join: Join) -> None:
+    one = join("one")
+    one.pin(2, "one")
+    ask(one, "DROP TABLE downs")
+    seen = join("other").beat()
+    assert seen.downs == set()
+    assert seen.pins == {2: "one"}
+
+
+def test_a_node_that_is_told_of_a_change_reads_the_register_at_once(
+    join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(register_of_nodes, "RENEW_EVERY_S", 3_600.0)
+    node, seen = join("one"), Queue[Seen]()
+    node.switch(3, is_up=False)
+    node.start(lambda: True, seen.put, pytest.fail, pytest.fail)
+    node.beat_soon()
+    assert seen.get(timeout=PATIENCE_S).downs == {3}
 
 
 def test_a_node_that_is_given_another_number_of_databases_is_refused(join: Join) -> None:

@@ -1,6 +1,6 @@
 """`twinbus node`: the machines that serve a namespace."""
 
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
@@ -8,6 +8,7 @@ import typer
 from twinbus.cli.command import Call, command
 from twinbus.cli.confirmation import YesOption, confirm
 from twinbus.cli.help_pages import Group
+from twinbus.errors import ArgumentError
 
 app = Group("Show the machines that serve a namespace, and take one out of service.")
 
@@ -32,12 +33,21 @@ def drain(
 
     Asks before it ends the last one.
     """
-    from twinbus.server.server_settings import require_node_name
-
-    require_node_name(name)
-    others = [node for node in call.ask("GET", "/$nodes") if node["name"] != name and node["state"] == "serving"]
+    nodes = nodes_with(call, name)
+    others = [node for node in nodes if node["name"] != name and node["state"] == "serving"]
     if not others:
         question = f"No other node serves '{call.label}', and nobody will. End it?"
         confirm(question, yes, f"Node '{name}' serves on.")
     call.ask("POST", f"/$nodes/{quote(name, safe='')}/drain")
     call.output.done(f"Node '{name}' of '{call.label}' hands its messaging stores over and ends.", node=name)
+
+
+def nodes_with(call: Call, name: str) -> list[dict[str, Any]]:
+    """All nodes that live. Raises ArgumentError if none has this name."""
+    from twinbus.server.server_settings import require_node_name
+
+    require_node_name(name)
+    nodes: list[dict[str, Any]] = call.ask("GET", "/$nodes")
+    if not any(node["name"] == name for node in nodes):
+        raise ArgumentError(f"No node '{name}' serves '{call.label}'. 'twinbus node list' shows those that do.")
+    return nodes

@@ -12,6 +12,7 @@ from twinbus.cli.command import Call, command
 from twinbus.cli.confirmation import YesOption, confirm
 from twinbus.cli.failures import CommandFailed
 from twinbus.cli.help_pages import Group
+from twinbus.cli.namespaces.nodes import nodes_with
 from twinbus.cli.namespaces.running import read_running
 from twinbus.cli.namespaces.store_option import KeptInOption, read_dsns
 from twinbus.errors import ArgumentError
@@ -178,9 +179,7 @@ def move(
 ) -> None:
     """Give a store to another node, of a namespace on several machines. It stays there while that node lives."""
     if node is not None:
-        from twinbus.server.server_settings import require_node_name
-
-        require_node_name(node)
+        nodes_with(call, node)
     _require_store(call, index, len(call.ask("GET", "/$stores")))
     call.ask("POST", f"/$stores/{index}/move" + ("" if node is None else f"?node={quote(node, safe='')}"))
     where = "where the namespace puts it" if node is None else f"to node '{node}'"

@@ -148,8 +148,8 @@ class Search:
     def may_wait(self) -> bool:
         """Whether some node could not be asked, or was not."""
         peers = self._way.peers
-        nodes = [node for node in self._way.ownership.nodes if node != peers.node]
-        return bool(self._left) or self.failed is not None or any(not peers[node].is_open for node in nodes)
+        others = self._way.ownership.awaited - {peers.node}
+        return bool(self._left) or self.failed is not None or any(not peers[node].is_open for node in others)
 
 
 class Run:

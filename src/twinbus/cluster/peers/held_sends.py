@@ -12,7 +12,7 @@ the other one are not taken yet. What ends the wait:
     a database failed that may have them         a store of another database has an owner. After HELD_MAX any store takes them: the
                                                  other databases stay away, and this one may be back
 
-Where a node says that its store is lost, or full, that is the answer.
+Where a node says that its store is lost, or full, that is the answer. A store that is switched off is not waited for.
 """
 
 from collections.abc import Callable

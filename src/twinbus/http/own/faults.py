@@ -2,7 +2,8 @@
 
 GET  /$stores                             every messaging store with its condition and its faults, as JSON
 POST /$stores/{index}/down | up           switch one off; switch it on again, without any fault. 200: it has taken
-                                          effect; 202: it takes long, or the store cannot be opened (see `condition`)
+                                          effect; 202: it takes long, or the store cannot be opened (see `condition`).
+                                          Of several machines it holds for all, and for those that come later
 POST /$stores/{index}/check?after=PLACE   compare some rows at rest with their checksums; `next` is where to go on, null at
                                           the end. Damaged rows are set aside, and the store opens again: `failed` says so
 POST /$stores/{index}/slow?ms=N           every call of it takes this much longer
@@ -23,14 +24,15 @@ from twinbus.clock import Clock
 from twinbus.errors import ArgumentError, MessagingError, StoreUnavailable
 from twinbus.gateway.connections import Connections
 from twinbus.http.access import HttpAccess
+from twinbus.http.own.nodes import Nodes
 from twinbus.http.own.other_nodes import OtherNodes
-from twinbus.http.own.store_records import StoreRecords, StoreState, is_foreign, record_of
+from twinbus.http.own.store_records import DOWN, UP, StoreRecords, StoreState, record_of
 from twinbus.store.damage import CheckedPage
 from twinbus.store.reads import CheckRows, Read
 
 T = TypeVar("T")
 
-ACTIONS = ("down", "up", "check", "slow", "lose-ack")
+ACTIONS = (DOWN, UP, "check", "slow", "lose-ack")
 DIGITS_MAX = 9
 PLACE_MAX = (1 << 63) - 1
 SWITCH, DISCONNECT = "switch", "disconnect"
@@ -44,6 +46,8 @@ class NoSuchSwitch(MessagingError):
 class SwitchedStore(StoreState, Protocol):
     """A messaging store that can be broken on purpose. A switch raises ArgumentError for a value beyond its limit."""
 
+    @property
+    def is_foreign(self) -> bool: ...
     def query(self, read: Read[T], done: Callable[[T | StoreUnavailable], None], /) -> None: ...
     def slow(self, delay_s: float) -> None: ...
     def lose_acks(self, count: int) -> None: ...
@@ -64,7 +68,9 @@ class FaultSwitches:
         connections: Connections,
         clock: Clock,
         others: OtherNodes,
+        nodes: Nodes | None = None,
     ) -> None:
+        self._nodes = nodes
         self._stores = stores
         self._switches = switches
         self._connections = connections
@@ -90,7 +96,13 @@ class FaultSwitches:
         if action not in ACTIONS:
             raise NoSuchSwitch(f"A store has no switch '{action}': use down, up, check, slow or lose-ack.")
         details = {"index": index, "action": action, "values": dict(request.query_params)}
-        if is_foreign(self._stores[index]):
+        if self._nodes is not None and action in (DOWN, UP):
+            is_done = await self._nodes.switch(index, is_up=action == UP)
+            if action == DOWN or not is_done:
+                body = (await self.records.all())[index]
+                return JSONResponse(body, status_code=200 if is_done else 202)
+            # Its owner ends other faults that it has.
+        if self._stores[index].is_foreign:
             status, body = await self._others.ask_owner(index, SWITCH, details)
         else:
             status, body = await self.switch(details)
@@ -102,9 +114,9 @@ class FaultSwitches:
         store, is_done = self._stores[index], False
         if action == "check":
             return 200, await _check(store, _place(values))
-        if action == "down":
+        if action == DOWN:
             is_done = await self._switches.switch_off(index)
-        elif action == "up":
+        elif action == UP:
             is_done = await self._switches.switch_on(index)
         elif action == "slow":
             store.slow(_number(values, "ms") / 1000)

@@ -42,6 +42,10 @@ class Nodes(Protocol):
         """Raises NoSuchNode, or ArgumentError for a store that there is not."""
         ...
 
+    async def switch(self, store: int, *, is_up: bool) -> bool:
+        """For all nodes, until it is switched again. Whether it has taken effect. Raises StoreUnavailable if it cannot be written down."""
+        ...
+
     def not_ready(self) -> str:
         """Why clients should be sent to other nodes; empty if they need not."""
         ...

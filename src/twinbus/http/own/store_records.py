@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from twinbus.http.own.other_nodes import OtherNodes
 
-UP = "up"
+UP, DOWN = "up", "down"
 FOREIGN = "foreign"
 LOST = "lost"
 DAMAGE_SHOWN = 100
@@ -38,10 +38,6 @@ class StoreState(Protocol):
 StoreRecord = dict[str, Any]
 
 
-def is_foreign(store: StoreState) -> bool:
-    return bool(store.reported_condition.value == FOREIGN)
-
-
 def record_of(store: StoreState) -> StoreRecord:
     return {
         "index": store.index,
@@ -62,7 +58,8 @@ class StoreRecords:
         self._others = others
 
     def own(self) -> list[StoreRecord]:
-        return [record_of(store) for store in self._stores if not is_foreign(store)]
+        """Those of this process, and those that no process has."""
+        return [record for record in map(record_of, self._stores) if record["condition"] != FOREIGN]
 
     async def all(self) -> list[StoreRecord]:
         """In their order. Those of a process that does not answer are lost, whatever it would say."""
@@ -71,7 +68,10 @@ class StoreRecords:
             return own
         found = {record["index"]: record for record in own}
         for answer in (await self._others.ask_all(STORES, {})).values():
-            found |= {record["index"]: record for record in answer} if isinstance(answer, list) else {}
+            for record in answer if isinstance(answer, list) else ():
+                # Whoever has it knows better than those who only know that it is to be off.
+                if record["condition"] != DOWN or record["index"] not in found:
+                    found[record["index"]] = record
         return [found.get(store.index) or _unreachable(store) for store in self._stores]
 
 

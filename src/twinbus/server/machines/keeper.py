@@ -2,7 +2,7 @@
 
     foreign --it is to be ours, and its lease is free--> opening --taken over--> ours
     ours --it is to be another node's: one at a time, after calm; at once if this node leaves--> handed over, with its locks
-    ours --its lease is another owner's, or its database is out of reach--> foreign
+    ours --its lease is another owner's, its database is out of reach, or it is switched off--> foreign
 
 A node that dies stops beating, its leases end, and all others see both within a second: whoever is to own its stores now takes them. Moves
 that nobody needs wait until no node has come or gone for CALM_S.
@@ -33,6 +33,7 @@ MOVE_TURN = "$move"
 
 class OwnedStore(Protocol):
     is_own: bool
+    is_wanted_up: bool
 
     @property
     def condition(self) -> StoreCondition: ...
@@ -91,6 +92,8 @@ class OwnershipKeeper:
 
     def register_seen(self, seen: Seen) -> None:
         self._seen = seen
+        for store, state in enumerate(self._pool.stores):
+            state.is_wanted_up = store not in seen.downs
         self.step()
 
     def database_seen(self, sight: Sight) -> None:
@@ -139,7 +142,10 @@ class OwnershipKeeper:
         for store, owner in enumerate(wanted):
             state, lease = self._pool.stores[store], self.lease_of(store)
             is_others = lease is not None and lease.is_live and lease.owner != self._owner_id
-            if not state.is_own:
+            if not state.is_wanted_up:
+                if state.is_own and store != self._moving:
+                    self._drop(store, "it is switched off")
+            elif not state.is_own:
                 is_wanted = owner == self._me or self._is_given(store)
                 if is_wanted and lease is not None and not is_others and not self.is_draining:
                     self._take(store, lease)

@@ -44,9 +44,10 @@ from twinbus.server.machines.register import (
 )
 from twinbus.server.machines.tcp_mesh import NodeAddress, TcpMesh
 from twinbus.server.nodes.answers import Answers
-from twinbus.server.nodes.membership import AskedOthers, AskedPeers
+from twinbus.server.nodes.membership import SOON_S, AskedOthers, AskedPeers
 from twinbus.server.server_settings import ServerSettings
 from twinbus.server.stores.leases import HeldLease
+from twinbus.server.stores.pool import SWITCH_WAIT_S
 from twinbus.store.postgres.place import Owner, PostgresPlace
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ OWNED: Final = 65
 """Topic of a line, beside those of `twinbus.cluster.lines.talk`: all stores that a node serves, with their epochs."""
 TAKE: Final = "take"
 DRAIN: Final = "drain"
+LOOK: Final = "look"
 ALIVE_S = 2.0
 """A node whose loop has stood still for this long does not beat."""
 STEP_EVERY_S = 0.25
@@ -137,7 +139,7 @@ class MachineNode:
         self.peers = AskedPeers(self.assembly, self.number, lambda: len(self._live()))
         self.others = AskedOthers(self.assembly, self.number, lambda store: self.owners.of[store])
         self.answers = Answers(self.assembly)
-        self.assembly.answering |= {TAKE: self._take, DRAIN: self._drain_asked}
+        self.assembly.answering |= {TAKE: self._take, DRAIN: self._drain_asked, LOOK: self._look_asked}
         loop = asyncio.get_running_loop()
         self._places = places
 
@@ -199,11 +201,16 @@ class MachineNode:
         for lookout in self._lookouts:
             lookout.start()
         deadline = loop.time() + OWNED_WAIT_S
-        while NOBODY in self.owners.of and loop.time() < deadline:
+        while (missing := self._missing()) and loop.time() < deadline:
             await asyncio.sleep(0.02)
-        if NOBODY in self.owners.of:
-            missing = [store for store, owner in enumerate(self.owners.of) if owner == NOBODY]
+        if missing:
             log.warning("stores_without_owner", extra={"fields": {"stores": ",".join(map(str, missing))}})
+
+    def _missing(self) -> list[int]:
+        """Stores that should have an owner."""
+        assert self._server is not None
+        stores = self._server.stores.stores
+        return [store for store, owner in enumerate(self.owners.of) if owner == NOBODY and stores[store].is_wanted_up]
 
     def connections_changed(self, own_count: int) -> None:
         self._connections_here = own_count
@@ -238,6 +245,7 @@ class MachineNode:
             with suppress(ArgumentError):
                 addresses[node.number] = NodeAddress.read(node.address)
         self.mesh.follow(addresses)
+        self.owners.downs = seen.downs
         self.keeper.register_seen(seen)
         self._reach.look({node.number: node.name for node in others}, self.mesh.lines)
         if seen.version != self._version and (self._following is None or self._following.done()):
@@ -361,6 +369,10 @@ class MachineNode:
     async def _drain_asked(self, _: dict[str, Any]) -> None:
         self.drain_asked.set()
 
+    async def _look_asked(self, _: dict[str, Any]) -> None:
+        """Something in the register has changed."""
+        self.register.beat_soon()
+
     # Pages
 
     def listed(self) -> list[dict[str, Any]]:
@@ -407,6 +419,22 @@ class MachineNode:
         if name is not None:
             self._named(name)
         await asyncio.to_thread(self.register.pin, store, name)
+
+    async def switch(self, store: int, *, is_up: bool) -> bool:
+        # Written down first, and nodes act on what they read there: told by word, one would be put right by what it read before.
+        await asyncio.to_thread(self.register.switch, store, is_up=is_up)
+        log.info("store_switched", extra={"fields": {"store": store, "to": "up" if is_up else "down"}})
+        self.register.beat_soon()
+        others = [node for node in self._live() if node != self.number]
+        await self.assembly.ask_each(others, LOOK, {}, SOON_S)
+        deadline = boot_time() + SWITCH_WAIT_S
+        while not (is_done := self._is_served(store) is is_up) and boot_time() < deadline:
+            await asyncio.sleep(0.02)
+        return is_done
+
+    def _is_served(self, store: int) -> bool:
+        """The claim of a node that is gone stays."""
+        return self.owners.of[store] in self._live()
 
     def not_ready(self) -> str:
         if self.keeper.is_draining or self.drain_asked.is_set():

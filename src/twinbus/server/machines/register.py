@@ -5,6 +5,7 @@
              share-locks the row, so a node that was taken for dead changes nothing afterwards
     turns    names of entities that are being changed, by the fence of the node that does
     pins     stores that somebody gave to a node by name
+    downs    stores that somebody switched off: no node owns them until they are switched on
     cluster  the authority for lines, and a version that every change of the catalog raises: who missed one reads the catalog again
 
 A node that finds its fence gone, because it stood still or was cut off, gets a new one and reads the catalog. A turn is of the fence it was
@@ -46,9 +47,11 @@ CREATE TABLE IF NOT EXISTS nodes (number INTEGER PRIMARY KEY, name TEXT NOT NULL
     connections INTEGER NOT NULL DEFAULT 0, databases INTEGER NOT NULL, since TIMESTAMPTZ NOT NULL, until TIMESTAMPTZ NOT NULL);
 CREATE TABLE IF NOT EXISTS fences (fence TEXT PRIMARY KEY, incarnation TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS turns (name TEXT COLLATE "C" PRIMARY KEY, fence TEXT NOT NULL, ticket TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS pins (store INTEGER PRIMARY KEY, node TEXT NOT NULL)
+CREATE TABLE IF NOT EXISTS pins (store INTEGER PRIMARY KEY, node TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS downs (store INTEGER PRIMARY KEY)
 """
-HAS_CLUSTER = "SELECT to_regclass('cluster') IS NOT NULL"
+# The youngest of them: a register of an earlier release has only the others.
+HAS_TABLES = "SELECT to_regclass('downs') IS NOT NULL"
 PUT_AUTHORITY = "INSERT INTO cluster (authority_key, authority) VALUES (%s, %s) ON CONFLICT (one) DO NOTHING"
 AUTHORITY = "SELECT authority_key, authority FROM cluster"
 LOCK_NODES = "LOCK TABLE nodes IN SHARE ROW EXCLUSIVE MODE"
@@ -67,6 +70,7 @@ SEEN = """SELECT number, name, address, process, state, unreached, connections, 
 extract(epoch FROM clock_timestamp() - since)::float8 FROM nodes ORDER BY number"""
 VERSION = "SELECT version FROM cluster"
 PINS = "SELECT store, node FROM pins"
+DOWNS = "SELECT store FROM downs"
 REQUIRE_FENCE = "SELECT 1 FROM fences, lease WHERE fence = ? AND owner = ? FOR SHARE OF fences"
 RAISE_VERSION = "UPDATE cluster SET version = version + 1"
 TAKE_TURN = """INSERT INTO turns (name, fence, ticket) VALUES (%s, %s, %s) ON CONFLICT (name) DO UPDATE
@@ -74,6 +78,8 @@ SET fence = excluded.fence, ticket = excluded.ticket WHERE NOT EXISTS (SELECT 1 
 END_TURN = "DELETE FROM turns WHERE name = %s AND ticket = %s"
 PUT_PIN = "INSERT INTO pins (store, node) VALUES (%s, %s) ON CONFLICT (store) DO UPDATE SET node = excluded.node"
 DROP_PIN = "DELETE FROM pins WHERE store = %s"
+PUT_DOWN = "INSERT INTO downs (store) VALUES (%s) ON CONFLICT (store) DO NOTHING"
+DROP_DOWN = "DELETE FROM downs WHERE store = %s"
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +109,7 @@ class Seen(NamedTuple):
     nodes: list[NodeRow]
     version: int
     pins: dict[int, str]
+    downs: frozenset[int]
     at: float  # boot time before it was asked for
 
 
@@ -133,6 +140,7 @@ class Register:
         self._connected: Connection | None = None
         self._beating: Connection | None = None
         self._is_over = threading.Event()
+        self._soon = threading.Event()
         self._thread: threading.Thread | None = None
 
     # Coming and going
@@ -140,7 +148,7 @@ class Register:
     def prepare(self, now: Millis) -> Authority:
         """The tables, and the authority of the namespace. Raises StoreUnavailable."""
         with self._connection() as connection:
-            if not connection.one(HAS_CLUSTER)[0]:
+            if not connection.one(HAS_TABLES)[0]:
                 with connection.raw.transaction():
                     connection.one(SQL["lock_creation"].decode(), self.place.schema)
                     for statement in CREATE.split(";"):
@@ -208,6 +216,7 @@ class Register:
     def leave(self) -> None:
         """Nobody need wait for the end of this node. Takes no longer than a beat."""
         self._is_over.set()
+        self._soon.set()
         if self._thread is not None:
             self._thread.join(LEASE_S)
         with suppress(StoreUnavailable), self._connection() as connection:
@@ -217,6 +226,7 @@ class Register:
 
     def close(self) -> None:
         self._is_over.set()
+        self._soon.set()
         for connection in (self._connected, self._beating):
             if connection is not None:
                 connection.close()
@@ -231,8 +241,10 @@ class Register:
         lost: Callable[[str], None],
         replaced: Callable[[], None],
     ) -> None:
-        while not self._is_over.wait(RENEW_EVERY_S):
-            if not is_alive():
+        while not self._is_over.is_set():
+            self._soon.wait(RENEW_EVERY_S)
+            self._soon.clear()
+            if self._is_over.is_set() or not is_alive():
                 continue
             try:
                 found = self.beat()
@@ -246,6 +258,10 @@ class Register:
                 lost(" ".join(str(error).split()))
             else:
                 seen(found)
+
+    def beat_soon(self) -> None:
+        """Something has changed."""
+        self._soon.set()
 
     def beat(self) -> Seen:
         """Raises psycopg.Error, StoreUnavailable, NodeReplaced, or StoreTaken while a process that is no node has the namespace."""
@@ -274,7 +290,8 @@ class Register:
             log.warning("node_was_taken_for_dead", extra={"fields": {"node": self.name}})
         (version,) = self._beating.one(VERSION)
         pins: dict[int, str] = dict(raw.execute(PINS).fetchall())
-        return Seen([_row(row) for row in raw.execute(SEEN).fetchall()], version, pins, before)
+        downs = frozenset(store for (store,) in raw.execute(DOWNS).fetchall())
+        return Seen([_row(row) for row in raw.execute(SEEN).fetchall()], version, pins, downs, before)
 
     # Changes
 
@@ -299,6 +316,10 @@ class Register:
                 connection.raw.execute(DROP_PIN, (store,))
             else:
                 connection.raw.execute(PUT_PIN, (store, node))
+
+    def switch(self, store: int, *, is_up: bool) -> None:
+        with self._connection() as connection:
+            connection.raw.execute(DROP_DOWN if is_up else PUT_DOWN, (store,))
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:

@@ -51,7 +51,7 @@ class StoreCondition(Enum):
     OPENING = "opening"
     UP = "up"
     LOST = "lost"  # failed by itself; it is being reopened
-    DOWN = "down"  # switched off
+    DOWN = "down"  # switched off; of several machines none owns it then
     TAKEN = "taken"  # another process owns it
     FOREIGN = "foreign"  # another node of the namespace owns it
     SILENT = "silent"  # its database does not renew the lease, so nothing is handed over; only ever reported
@@ -135,7 +135,8 @@ class ServedStore:
         self.acks_to_lose = 0
         self._on_lost = on_lost
         self._on_returned = on_returned
-        self._is_wanted_up = True
+        self.is_wanted_up = True
+        """Nobody has switched it off. Of a store that any of several machines may own, the register says so."""
         self._line: Line | None = None
         self._waiting: deque[tuple[Callable[[Any], None], int]] = deque()
         self.waiting_bytes = 0
@@ -149,7 +150,7 @@ class ServedStore:
     def connect(self, line: Line, later: Callable[..., object]) -> None:
         """Use this line from now on, and open the store behind it if it should be up. `later` is the loop's `call_soon`."""
         self._line, self._later = line, later
-        line.switch("release" if not self.is_own else "up" if self._is_wanted_up else "down")
+        line.switch("release" if not self.is_own else "up" if self.is_wanted_up else "down")
         if self.delay_s:
             line.switch("slow", self.delay_s)
         if self.acks_to_lose:
@@ -158,7 +159,7 @@ class ServedStore:
     def disconnect(self, reason: str) -> None:
         """The line is gone, and with it the store's thread."""
         self._line = None
-        wanted = StoreCondition.LOST if self._is_wanted_up else StoreCondition.DOWN
+        wanted = StoreCondition.LOST if self.is_wanted_up else StoreCondition.DOWN
         self._lose(wanted if self.is_own else StoreCondition.FOREIGN, reason)
         error, waiting = StoreUnavailable(reason), self._waiting
         self._waiting, self.waiting_bytes, self._largest_commit = deque(), 0, 0
@@ -169,13 +170,22 @@ class ServedStore:
     @property
     def reported_condition(self) -> StoreCondition:
         """For operators: a store may be open, and its database hang."""
+        if self.is_foreign and not self.is_wanted_up:
+            return StoreCondition.DOWN
         is_silent = self.condition is StoreCondition.UP and not self.lease.is_held()
         return StoreCondition.SILENT if is_silent else self.condition
 
     @property
     def reported_fault(self) -> str:
         """For operators: why it is not up."""
+        if self.is_foreign and not self.is_wanted_up:
+            return f"messaging store {self.index} is switched off"
         return SILENT_FAULT if self.reported_condition is StoreCondition.SILENT else self.fault
+
+    @property
+    def is_foreign(self) -> bool:
+        """This process does not have it."""
+        return self.condition is StoreCondition.FOREIGN
 
     @property
     def is_up(self) -> bool:
@@ -229,11 +239,11 @@ class ServedStore:
 
     def down(self) -> None:
         """Switch the store off: it is closed, and everything asked of it fails until `up`."""
-        self._is_wanted_up = False
+        self.is_wanted_up = False
         self._switch("down")
 
     def up(self) -> None:
-        self._is_wanted_up = True
+        self.is_wanted_up = True
         if self.condition is not StoreCondition.UP:
             self.condition = StoreCondition.OPENING
         self._switch("up")
@@ -242,7 +252,7 @@ class ServedStore:
         """Own the store as soon as nobody else does, and open it unless it is switched off."""
         self.is_own = True
         self.condition = StoreCondition.OPENING
-        self._switch("up" if self._is_wanted_up else "down")
+        self._switch("up" if self.is_wanted_up else "down")
 
     def rest(self) -> None:
         """Write to the tables what is in the journal alone, while it serves: it will be closed soon, and then somebody waits."""
