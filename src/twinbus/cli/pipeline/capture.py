@@ -19,6 +19,7 @@ from twinbus.cli.pipeline.spark_job import (
     ReportOption,
     SettingsOption,
     check_report,
+    require_namespace,
     spark_job,
     stop_by_signal,
 )
@@ -114,6 +115,9 @@ def capture(
     )
     if (master or "").startswith(CONNECT_SCHEME):
         raise ArgumentError("A capture writes its batches in the driver. Give a master, not a Connect server.")
+    if available_now:
+        # A capture without end outlives outages, so it may also begin in one.
+        require_namespace(call)
     added = [f"{name}={value}" for name, value in session_settings(settings.table_format, lake).items()]
     with spark_job("capture", master, [*added, *(conf or ())]) as spark:
         captures = [Capture(spark, entity, settings) for entity in chosen]

@@ -21,6 +21,7 @@ from twinbus.cli.pipeline.spark_job import (
     ReportOption,
     SettingsOption,
     check_report,
+    require_namespace,
     spark_job,
     stop_by_signal,
 )
@@ -104,6 +105,8 @@ def replay(
     if (lake is None) != dead_letters:
         raise ArgumentError("Choose what to replay: --lake FOLDER, or --dead-letters and entities.")
     paths = _dead_letter_paths(call, entities or ()) if dead_letters else list(entities or ())
+    if dead_letters or not dry_run:
+        require_namespace(call)
     is_local = (choose_master(master, os.environ) or "").startswith("local")
     with TemporaryDirectory(prefix="twinbus-replay-") as folder, spark_job("replay", master, conf) as spark:
         chosen = _chosen(spark, call, lake, paths, where, with_bodies=dry_run and sample > 0)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twinbus.cli.command import Call
 from twinbus.errors import ArgumentError
 from twinbus.pipeline.failures import one_line_failures
 from twinbus.pipeline.session import LOG_LEVEL_VARIABLE, MASTER_VARIABLE, require_spark, spark_session
@@ -81,6 +82,15 @@ def _session(name: str, master: str | None, settings: Sequence[str] | None) -> "
     finally:
         if is_ours:
             session.stop()
+
+
+def require_namespace(call: Call) -> None:
+    """Before there is a session: Java and Spark take longer to start than it takes to notice that nobody answers.
+
+    Raises ConnectionLost, OperationTimeout or PeerNotTrusted.
+    """
+    with call.blocking():
+        pass
 
 
 def check_report(file: Path | None) -> None:

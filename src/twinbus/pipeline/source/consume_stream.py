@@ -11,6 +11,11 @@ the first, empty batch of a query, so it is in the log before anything is claime
 
 What an offset of an earlier run claimed may be another query's by now: it was released, or the entity was created again and
 its numbers started over. So such a claim is looked at once, and what is not marked as ours is neither read nor deleted.
+
+The next batch is not claimed while tasks read this one. It would be safe, as such claims would be found like those of a
+crash. But with namespace and executors on the same cores it only moved time from here to the tasks, the stores used more
+of the processor, and a query that is stopped would hold two batches. And what a batch had cannot be deleted later than
+here: after another commit nobody would know that these claims, still ours, had been read.
 """
 
 from collections.abc import Callable, Sequence
