@@ -167,6 +167,9 @@ class MemoryStore:
     def is_pressed(self) -> bool:
         return False
 
+    def has_room(self) -> bool:
+        return True
+
     def kept_in(self) -> str:
         return "memory"
 

@@ -105,6 +105,10 @@ class MessagingStore(Protocol):
         will have to wait."""
         ...
 
+    def has_room(self) -> bool:
+        """Whether more messages can be kept. If not, commits are still taken, as far as they go: those that remove some make room."""
+        ...
+
     def kept_in(self) -> str:
         """Where what is committed is, for people: the medium, and whether another machine has it too."""
         ...

@@ -77,6 +77,9 @@ class FaultyStore:
     def is_pressed(self) -> bool:
         return self._store.is_pressed()
 
+    def has_room(self) -> bool:
+        return self._store.has_room()
+
     def kept_in(self) -> str:
         return self._store.kept_in()
 
