@@ -16,6 +16,7 @@ from twinbus.store.changes import Change, Enqueued, FragmentCreated, FragmentKey
 from twinbus.store.damage import Damage
 from twinbus.store.messaging_store import SessionList, SessionSummary
 from twinbus.store.reads import SessionNames
+from twinbus.store.room import RoomLeft
 
 WAIT_S = 60.0
 
@@ -41,7 +42,7 @@ class Recorder:
         self.steps_left = 0
         self.set_aside: list[Damage] = []
         self.presses = False
-        self.is_full = False
+        self.room = RoomLeft.ENOUGH
 
     def open(self) -> Any:
         if self.is_damaged:
@@ -74,8 +75,8 @@ class Recorder:
     def is_pressed(self) -> bool:
         return self.presses
 
-    def has_room(self) -> bool:
-        return not self.is_full
+    def room_left(self) -> RoomLeft:
+        return self.room
 
     def epoch(self) -> int:
         return 0
@@ -489,8 +490,8 @@ def test_a_store_that_falls_behind_says_so_and_says_when_it_no_longer_does_witho
 def test_a_store_without_room_says_so_and_rests_until_it_has_some_whatever_is_asked_of_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "FULL_S", 0.01)
-    world.store.is_full = True
+    monkeypatch.setattr(worker, "MAKE_ROOM_S", {RoomLeft.NONE: 0.01, RoomLeft.LITTLE: 0.01})
+    world.store.room = RoomLeft.NONE
     world.commit(1)
     while not world.port.is_full:
         world.step()
@@ -500,16 +501,18 @@ def test_a_store_without_room_says_so_and_rests_until_it_has_some_whatever_is_as
         world.store.rested.clear()
         world.commit(number)
         assert world.store.rested.wait(WAIT_S)
-    world.store.is_full = False
+    world.store.room = RoomLeft.LITTLE
     while world.port.is_full:
         world.step()
     assert not world.port.reported_fault
+    world.store.rested.clear()
+    assert world.store.rested.wait(WAIT_S), "while there is little, more is made"
 
 
 def test_a_store_that_has_no_room_when_it_is_opened_says_so_at_once(world: World) -> None:
     world.port.down()
     world.step()
-    world.store.is_full = True
+    world.store.room = RoomLeft.NONE
     world.port.up()
     while not world.port.is_up:
         world.step()

@@ -11,9 +11,22 @@ from tests.store.held_tasks import HeldTasks
 from twinbus.errors import StoreUnavailable
 from twinbus.store.changes import Enqueued, FragmentCreated, Removed
 from twinbus.store.folder import medium
+from twinbus.store.folder.checkpoint import write_checkpoint
 from twinbus.store.folder.journal import KEPT_AHEAD, SPARE_NAME, SegmentFile, segment_numbers, segment_path
 from twinbus.store.folder.store import FolderStore
-from twinbus.store.room import AGAIN_AT, RESERVE_BYTES, RESERVE_PART, SEGMENT_BYTES_MIN, UNKNOWN_SPACE, Room, Space
+from twinbus.store.layers.overlay import Layer
+from twinbus.store.layers.pace import Pace
+from twinbus.store.room import (
+    AGAIN_AT,
+    LITTLE_AT,
+    RESERVE_BYTES,
+    RESERVE_PART,
+    SEGMENT_BYTES_MIN,
+    UNKNOWN_SPACE,
+    Room,
+    RoomLeft,
+    Space,
+)
 from twinbus.store.store_limits import StoreLimits
 
 LARGE = b"x" * 200_000
@@ -37,40 +50,45 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return Disk(monkeypatch)
 
 
-def looked(*free: float, total: float = TOTAL) -> bool:
+def looked(*free: float, total: float = TOTAL) -> RoomLeft:
     room = Room()
     for each in free:
         room.look(Space(each, total))
-    return room.is_short
+    return room.left
 
 
-def test_room_is_short_below_the_reserve_and_until_there_is_half_as_much_again() -> None:
-    assert not looked(RESERVE_BYTES)
-    assert looked(RESERVE_BYTES - 1)
-    assert looked(RESERVE_BYTES - 1, RESERVE_BYTES * AGAIN_AT - 1)
-    assert not looked(RESERVE_BYTES - 1, RESERVE_BYTES * AGAIN_AT)
+def test_there_is_no_room_below_the_reserve_and_until_there_is_half_as_much_again() -> None:
+    assert looked(RESERVE_BYTES) is RoomLeft.LITTLE
+    assert looked(RESERVE_BYTES - 1) is RoomLeft.NONE
+    assert looked(RESERVE_BYTES - 1, RESERVE_BYTES * AGAIN_AT - 1) is RoomLeft.NONE
+    assert looked(RESERVE_BYTES - 1, RESERVE_BYTES * AGAIN_AT) is RoomLeft.LITTLE
+
+
+def test_there_is_little_room_below_some_times_the_reserve() -> None:
+    assert looked(RESERVE_BYTES * LITTLE_AT) is RoomLeft.ENOUGH
+    assert looked(RESERVE_BYTES * LITTLE_AT - 1) is RoomLeft.LITTLE
 
 
 def test_the_reserve_of_a_small_disk_is_a_part_of_it() -> None:
-    assert not looked(1_000, total=1_000 * RESERVE_PART)
-    assert looked(999, total=1_000 * RESERVE_PART)
+    assert looked(1_000, total=1_000 * RESERVE_PART) is RoomLeft.LITTLE
+    assert looked(999, total=1_000 * RESERVE_PART) is RoomLeft.NONE
 
 
 def test_room_that_nobody_can_tell_is_never_short() -> None:
     room = Room()
     room.look(UNKNOWN_SPACE)
-    assert not room.is_short
+    assert room.left is RoomLeft.ENOUGH
     assert room.segment_bytes_max(64 << 20) == 64 << 20
     assert room.fits_checkpoint(1 << 40, 1 << 60)
 
 
 def test_a_store_looks_at_its_disk_whenever_it_is_asked(tmp_path: Path, disk: Disk) -> None:
     store = FolderStore(tmp_path)
-    assert store.has_room()
+    assert store.room_left() is not RoomLeft.NONE
     disk.free = RESERVE_BYTES - 1
-    assert not store.has_room()
+    assert store.room_left() is RoomLeft.NONE
     disk.free = TOTAL
-    assert store.has_room()
+    assert store.room_left() is not RoomLeft.NONE
     store.close()
 
 
@@ -83,7 +101,7 @@ def test_a_store_whose_folder_is_gone_does_not_break_when_it_is_asked_for_room(
         raise FileNotFoundError
 
     monkeypatch.setattr(os, "statvfs", gone)
-    assert store.has_room()
+    assert store.room_left() is not RoomLeft.NONE
     store.close()
 
 
@@ -121,18 +139,18 @@ def test_a_checkpoint_that_does_not_fit_is_not_begun_and_nothing_is_taken_until_
     store = FolderStore(tmp_path, start_task=tasks)
     holding(store, *(row(number, LARGE) for number in range(1, 501)))
     disk.free = 2 * 500 * len(LARGE)  # less than twice the messages with their facts, and more than the reserve
-    assert store.has_room()
+    assert store.room_left() is not RoomLeft.NONE
     store.rest()
     assert segment_numbers(tmp_path) == [1, 2]
-    assert not store.has_room()
+    assert store.room_left() is RoomLeft.NONE
     tasks.run()
     store.commit([Removed(HERE, list(range(1, 101)))])
-    assert not store.has_room()
+    assert store.room_left() is RoomLeft.NONE
     assert len(everything(store)) == 400, "receivers see everything meanwhile"
     store.rest()
     tasks.run()
     store.rest()
-    assert store.has_room()
+    assert store.room_left() is not RoomLeft.NONE
     assert segment_numbers(tmp_path)[0] > 1
     assert len(everything(store)) == 400
     store.close()
@@ -144,7 +162,7 @@ def test_what_a_store_without_space_for_a_checkpoint_has_is_all_there_when_it_is
     store = FolderStore(tmp_path)
     holding(store, *(row(number, LARGE) for number in range(1, 501)))
     disk.free = 500 * len(LARGE)
-    assert store.has_room()
+    assert store.room_left() is not RoomLeft.NONE
     with pytest.raises(StoreUnavailable, match="no space for a checkpoint"):
         store.checkpoint()
     store.commit([Removed(HERE, [1])])
@@ -155,7 +173,7 @@ def test_what_a_store_without_space_for_a_checkpoint_has_is_all_there_when_it_is
     disk.free = TOTAL
     store.rest()
     store.wait_for_checkpoint()
-    assert store.has_room()
+    assert store.room_left() is not RoomLeft.NONE
     assert len(everything(store)) == 499
     store.close()
 
@@ -178,13 +196,13 @@ def test_layers_that_reached_the_tables_before_space_ran_out_are_not_written_aga
         store.commit([Enqueued(HERE, [row(number, LARGE)])])
     assert segment_numbers(folder) == [1, 2, 3]
     disk.free = TOTAL
-    real, layers_max = medium.write_checkpoint, 1
+    layers_max = 1
 
-    def write(connection: sqlite3.Connection, layer: medium.Layer, pace: medium.Pace) -> None:
+    def write(connection: sqlite3.Connection, layer: Layer, pace: Pace) -> None:
         if len(written) == layers_max:
             raise no_page.value
         written.append(layer.segment.number)
-        real(connection, layer, pace)
+        write_checkpoint(connection, layer, pace)
 
     monkeypatch.setattr(medium, "write_checkpoint", write)
     for wanted in ([1], [1, 2, 3]):
@@ -192,7 +210,7 @@ def test_layers_that_reached_the_tables_before_space_ran_out_are_not_written_aga
         tasks.run()
         store.rest()
         assert written == wanted
-        assert store.has_room() is (len(wanted) > 1)
+        assert (store.room_left() is RoomLeft.NONE) is (len(wanted) == 1)
         layers_max = 9
         tasks.run()
     assert [each.sequence_number for each in everything(store)] == [1, 2, 3]
@@ -206,7 +224,7 @@ def test_layers_that_reached_the_tables_before_space_ran_out_are_not_written_aga
 def test_segments_get_shorter_with_the_space_that_is_left(tmp_path: Path, disk: Disk) -> None:
     disk.free = 256 << 20
     store = FolderStore(tmp_path, StoreLimits())
-    assert store.has_room()
+    assert store.room_left() is not RoomLeft.NONE
     store.commit([FragmentCreated(HERE)])
     for number in range(1, 31):
         store.commit([Enqueued(HERE, [row(number, LARGE)])])

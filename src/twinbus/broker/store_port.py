@@ -31,7 +31,7 @@ class StorePort(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """The store has no room for more messages, but what removes some is taken (`MessagingStore.has_room`)."""
+        """The store has no room for more messages, but what removes some is taken (`RoomLeft.NONE`)."""
         ...
 
     def commit(

@@ -34,7 +34,7 @@ from twinbus.store.layers.rows_below import KnownRows, RowsBelow, rows_needed, r
 from twinbus.store.layers.session_lists import Making, SessionLists
 from twinbus.store.medium import Body, Medium, Tables
 from twinbus.store.messaging_store import FragmentSummary, RowFacts, SessionList, SessionSummary
-from twinbus.store.room import Room
+from twinbus.store.room import Room, RoomLeft
 from twinbus.store.store_limits import StoreLimits
 
 CHECKPOINT_AT = 0.5
@@ -150,7 +150,7 @@ class DurableStore:
         room = self._room
         room.look(self._medium.space())
         self._checkpoints = CheckpointThread(
-            tables, self._start_task, self._traffic, self._medium.is_lack_of_space, lambda: room.is_short
+            tables, self._start_task, self._traffic, self._medium.is_lack_of_space, lambda: room.left < RoomLeft.ENOUGH
         )
         self._medium.keep()
         if len(self._layers) > 1:
@@ -212,11 +212,11 @@ class DurableStore:
             return False
         return self._checkpoints.is_running and self._is_full((1 + self._limits.backlog_factor) / 2)
 
-    def has_room(self) -> bool:
+    def room_left(self) -> RoomLeft:
         if self._is_closed or self._failure is not None or self._checkpoints is None:
-            return True
+            return RoomLeft.ENOUGH
         self._room.look(self._medium.space())
-        return not self._room.is_short and not self._checkpoints.is_out_of_space
+        return RoomLeft.NONE if self._checkpoints.is_out_of_space else self._room.left
 
     def catch_up(self) -> bool:
         with _Failing(self):
@@ -332,7 +332,7 @@ class DurableStore:
             if checkpoints.is_running:
                 return
             self._drop_checkpointed()
-            if not self.has_room():
+            if self.room_left() < RoomLeft.ENOUGH:
                 self._medium.give_back()
             if self._room.fits_segment():
                 self._seal()

@@ -13,6 +13,7 @@ from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import Change, FragmentKey, StoredMessage
 from twinbus.store.damage import CheckedPage, Damage
+from twinbus.store.room import RoomLeft
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +106,8 @@ class MessagingStore(Protocol):
         will have to wait."""
         ...
 
-    def has_room(self) -> bool:
-        """Whether more messages can be kept. If not, commits are still taken, as far as they go: those that remove some make room."""
+    def room_left(self) -> RoomLeft:
+        """Now. While there is little or none, `rest` makes some."""
         ...
 
     def kept_in(self) -> str:

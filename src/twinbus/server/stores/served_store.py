@@ -101,7 +101,7 @@ class Pressed(NamedTuple):
 
 
 class Full(NamedTuple):
-    """The store has no room for more messages any more, or has some again (`MessagingStore.has_room`)."""
+    """The store has no room for more messages any more, or has some again (`RoomLeft.NONE`)."""
 
     is_full: bool
 

@@ -32,6 +32,7 @@ from twinbus.server.stores.served_store import (
 )
 from twinbus.store.messaging_store import MessagingStore
 from twinbus.store.reads import Read, carry_out
+from twinbus.store.room import RoomLeft
 
 Store = TypeVar("Store", bound=MessagingStore)
 Result = TypeVar("Result")
@@ -45,8 +46,8 @@ DAMAGED_PAUSE_S = 30.0
 """Longer, because each try reads the whole journal and cannot succeed before a person has repaired it."""
 PRESSED_S = 0.01
 """How long a store that falls behind waits for requests before it looks whether it still does."""
-FULL_S = 1.0
-"""How often a store without room tries to make some, and looks whether there is some again."""
+MAKE_ROOM_S = {RoomLeft.NONE: 1.0, RoomLeft.LITTLE: 5.0}
+"""How often a store makes some, and looks whether there is some again."""
 IDLE_S = 20.0
 """How long nothing is asked of a store before it tidies up."""
 IDLE_STEP_S = 0.5
@@ -114,8 +115,8 @@ class StoreWorker(Generic[Store, Part]):
         self._rest_after_s = IDLE_S + index * IDLE_STEP_S
         self._idle_s: float | None = self._rest_after_s  # until the store may rest; None once it did
         self._is_pressed = False
-        self._is_full = False
-        self._make_room_at = 0.0
+        self._room_left = RoomLeft.ENOUGH
+        self._made_room_at = 0.0
         self._is_behind = False  # a long commit is applied in steps, between which others are served
         self._delay_s = 0.0
         self._acks_to_lose = 0
@@ -127,7 +128,7 @@ class StoreWorker(Generic[Store, Part]):
                 self._open()
             requests, self._ahead = self._ahead, []
             requests = requests or self._receive(self._wait_s())
-            if self._store is not None and self._is_full:
+            if self._store is not None and self._room_left in MAKE_ROOM_S:
                 self._make_room(self._store)
             elif requests or self._store is None or self._is_pressed or self._is_behind:
                 self._idle_s = self._rest_after_s
@@ -146,13 +147,13 @@ class StoreWorker(Generic[Store, Part]):
             return 0.0
         if self._is_pressed:
             return PRESSED_S
-        return FULL_S if self._is_full else self._idle_s
+        return MAKE_ROOM_S.get(self._room_left, self._idle_s)
 
     def _make_room(self, store: Store) -> None:
         """However much is asked of it meanwhile."""
         self._idle_s = self._rest_after_s
-        if time.monotonic() >= self._make_room_at:
-            self._make_room_at = time.monotonic() + FULL_S
+        if time.monotonic() >= self._made_room_at + MAKE_ROOM_S[self._room_left]:
+            self._made_room_at = time.monotonic()
             self._try(store, store.rest)
 
     def _receive(self, timeout_s: float | None) -> list[Request]:
@@ -217,9 +218,10 @@ class StoreWorker(Generic[Store, Part]):
         if is_pressed is not self._is_pressed:
             self._is_pressed = is_pressed
             self._events.append(Pressed(is_pressed))
-        is_full = store is not None and not store.has_room()
-        if is_full is not self._is_full:
-            self._is_full = is_full
+        was_full = self._room_left is RoomLeft.NONE
+        self._room_left = RoomLeft.ENOUGH if store is None else store.room_left()
+        is_full = self._room_left is RoomLeft.NONE
+        if is_full is not was_full:
             self._events.append(Full(is_full))
 
     def _serve_run(self, requests: Sequence[Request], start: int) -> int:
