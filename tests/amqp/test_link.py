@@ -449,6 +449,17 @@ def test_an_oversize_message_counts_until_it_is_settled() -> None:
     assert not script.connection.is_flooded
 
 
+def test_an_oversize_message_that_was_sent_settled_costs_no_credit() -> None:
+    """Nobody will settle it."""
+    script = started()
+    link = script.sender(credit=2, max_message_size=3)
+    for number in range(4):
+        transfer = Transfer(handle=0, delivery_id=number, delivery_tag=b"t", message_format=0, settled=True)
+        script.say(transfer, payload=b"four")
+        assert script.end.only(OversizeDelivery).settled
+    assert link.credit == 2
+
+
 def test_messages_that_cross_the_detach_of_an_unanswered_link_are_not_reported() -> None:
     wire = Wire().open()
     session, _ = wire.session()

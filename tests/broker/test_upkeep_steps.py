@@ -11,7 +11,7 @@ from twinbus.broker.fragment import upkeep
 from twinbus.broker.fragment.upkeep import DUE_COUNT_MAX, DUE_UNREAD_MAX, SWEEP_COUNT_MAX
 from twinbus.broker.outcomes import Abandon
 from twinbus.broker.wakeups import OneByOne
-from twinbus.model.descriptions import QueueDescription
+from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.store.reads import DueFacts, DueRows
 from twinbus.testing.messages import make_message, message_id_of
 from twinbus.testing.simulation import Answer, Simulation
@@ -32,6 +32,17 @@ def test_all_that_is_due_becomes_active_after_one_tick() -> None:
     sim.clock.advance(10_000)
     once(sim)
     assert queue.main.counts().active == count
+
+
+def test_all_that_is_due_at_a_topic_is_published_after_one_tick() -> None:
+    sim = Simulation()
+    topic = sim.topic(TopicDescription("t"))
+    subscription = sim.subscription(SubscriptionDescription("t", "s"))
+    count = 2 * DUE_COUNT_MAX + 1
+    sim.send(topic, *[make_message(str(number), scheduled_at=sim.now + 10_000) for number in range(count)])
+    sim.clock.advance(10_000)
+    once(sim)
+    assert subscription.main.counts().active == count
 
 
 def test_all_that_has_expired_is_gone_after_one_tick() -> None:

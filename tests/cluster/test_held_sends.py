@@ -96,6 +96,22 @@ def test_the_second_try_is_for_a_node_that_has_answered_since_the_line_of_the_fi
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
+def test_a_node_is_asked_once_for_all_that_was_on_a_line_that_broke(sim: ClusterSimulation, is_batch: bool) -> None:
+    """With each answer all that wait are looked at: thousands of answers would take minutes."""
+    sim.has_stepped_lines = True
+    first, second = [link for link in sim.links if 0 in link.nodes]
+    sent = [Sent(sim, is_batch=is_batch) for _ in range(100)]
+    second.one.take_output()
+    first.cut(sim.now)
+    assert len(b"".join(second.one.take_output())) < 100
+    second.cut(sim.now)
+    sim.has_stepped_lines = False
+    sim.connect()
+    sim.run()
+    assert all(each.is_accepted for each in sent)
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
 def test_what_a_line_brings_that_was_said_before_another_one_broke_is_no_sign_of_life(
     sim: ClusterSimulation, is_batch: bool
 ) -> None:
@@ -321,6 +337,17 @@ def test_the_second_try_is_for_a_store_that_came_to_this_node_while_the_first_on
     assert [sent.is_accepted for sent in both] == [True, True]
 
 
+def test_a_batch_for_an_entity_with_one_fragment_has_no_second_try(sim: ClusterSimulation) -> None:
+    """It would be for the same store, which may have it."""
+    queues = [sim.queue(QueueDescription(name)) for name in ("a", "b", "c", "d", "e", "f")]
+    queue = next(each for each in queues if sim.owners[each.main.fragments[0].broker.index] != 0)
+    sim.has_stepped_lines = True
+    answer = Answer[list[int]]()
+    queue.send_batch([make_message("m")], sim.now, answer)
+    cut_from_others(sim)
+    assert isinstance(answer.error, OutcomeUnknown)
+
+
 class Heavy:
     size_bytes = HELD_BYTES_MAX - CALL_BYTES
     held_since = 0
@@ -391,6 +418,18 @@ def test_a_send_that_began_to_wait_during_a_tick_outlives_it() -> None:
     sends.hold(send)
     sends.look(1_000, is_changed=False)
     assert not sends.hold(Heavy())
+
+
+@pytest.mark.parametrize(
+    ("now", "is_over"), [(-HELD_MAX, True), (1 - HELD_MAX, False), (HELD_MAX - 1, False), (HELD_MAX, True)]
+)
+def test_a_send_waits_for_less_than_the_longest_time_by_either_clock(now: int, is_over: bool) -> None:
+    sends, send = HeldSends(), Patient()
+    given_up = list[int]()
+    send.give_up = given_up.append  # type: ignore[method-assign]
+    sends.hold(send)
+    sends.look(now, is_changed=False)
+    assert given_up == [now] * is_over
 
 
 def test_a_clock_that_is_set_back_keeps_nobody_waiting(sim: ClusterSimulation) -> None:

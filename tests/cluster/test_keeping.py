@@ -90,6 +90,22 @@ def test_a_node_gets_ahead_of_a_slow_one_once_and_not_each_time_that_it_hears_of
     assert total == LEAD + 10 * 300
 
 
+def test_a_node_that_had_no_part_for_a_while_has_nothing_to_catch_up_with() -> None:
+    """Its stores were at other nodes while it was started again, and the others went on to keep their own."""
+    owned = Fixed(3)
+    kept = Keeping(owned, lambda node, done: None)
+    for node in (1, 2):
+        kept.told(node, 300, NOW)
+    owned.nodes.remove(2)
+    for _ in range(100):
+        kept.told(1, 300, NOW)
+        kept.keep(300)
+    owned.nodes.append(2)
+    for node in (1, 2):
+        kept.told(node, 300, NOW)
+    assert kept.room(NOW) == 300
+
+
 def test_parts_never_drift_further_apart_than_the_limit() -> None:
     kept, _ = keeping(2)
     for _ in range(100):

@@ -279,6 +279,16 @@ def test_the_data_of_a_body_are_apart_if_it_is_one_data_section(written: bytes, 
     assert [front + data for front in fronts] == encode_peeked(rows)
 
 
+def test_where_the_data_of_a_body_begin_is_not_taken_from_a_body_that_only_begins_alike() -> None:
+    """The last content is as long as the first one, its body begins like that one's, and like the third one's it begins earlier."""
+    footer = section(FOOTER, {})
+    long = received(properties_section("i" * (2 + len(footer))) + body(b"data")).content
+    short = received(properties_section("id") + body(b"other data")).content
+    not_one_section = received(properties_section("id") + body(b"data") + footer).content
+    rows = [StoredMessage(7, content, 1_000, NEVER) for content in (long, long, short, not_one_section)]
+    assert [bytes(each) for each in split_peeked(rows)[1]] == [b"data", b"data", b"other data", b""]
+
+
 def test_a_claimed_row_that_says_itself_who_claimed_it_is_not_like_one_that_does_not() -> None:
     """However alike they are: the names of their annotations have the same length."""
     contents = [

@@ -3,7 +3,7 @@ checkpoints, and what was damaged is not healed on the way.
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -18,9 +18,11 @@ from twinbus.errors import StoreUnavailable
 from twinbus.store.changes import Altered, AlteredTogether, Change, Enqueued, FragmentCreated, Removed
 from twinbus.store.checksums import restated_difference, row_sum
 from twinbus.store.durable import DurableStore
+from twinbus.store.folder import checkpoint as folder_checkpoint
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME, Snapshot
 from twinbus.store.memory import MemoryStore
+from twinbus.store.postgres import checkpoint as postgres_checkpoint
 
 COUNT = 120
 OWNER = 77
@@ -160,6 +162,30 @@ def test_what_changed_otherwise_within_a_claimed_run_is_written_as_well(
     store.checkpoint()
     assert everything(store) == before
     assert [each.sequence_number for each in before if each.delivery_count == 3] == [9]
+
+
+def test_rows_of_a_claim_that_do_not_follow_each_other_are_written_together(
+    store: DurableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes a way to the database and back otherwise."""
+    statements: list[str] = []
+    for each in (folder_checkpoint._FragmentCheckpoint, postgres_checkpoint._FragmentCheckpoint):
+        monkeypatch.setattr(each, "_run", noted(each._run, statements))
+    store.commit([FragmentCreated(HERE), Enqueued(HERE, [row(number) for number in range(1, COUNT)])])
+    store.checkpoint()
+    store.commit([AlteredTogether(HERE, list(range(1, COUNT, 2)), DEFERRED, OWNER)])
+    statements.clear()
+    store.checkpoint()
+    assert 0 < len(statements) < 10
+    assert [each.state for each in everything(store)] == [DEFERRED, ACTIVE] * (COUNT // 2 - 1) + [DEFERRED]
+
+
+def noted(run: Callable[..., Any], statements: list[str]) -> Callable[..., Any]:
+    def run_noted(checkpoint: object, name: str, *parameters: object) -> Any:
+        statements.append(name)
+        return run(checkpoint, name, *parameters)
+
+    return run_noted
 
 
 def test_a_page_of_claimed_rows_reads_none_of_the_rows_below_them(

@@ -30,7 +30,7 @@ from twinbus.store.changes import (
     SharedRows,
     fragment_key,
 )
-from twinbus.store.durable import LATE_CHANGES_MAX, ROWS_PER_STEP
+from twinbus.store.durable import ROWS_PER_STEP
 from twinbus.store.folder.journal import segment_numbers, segment_path
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME, SQL, Snapshot, connect, prepare
@@ -131,9 +131,13 @@ def copied_to_many(folder: Path) -> FolderStore:
     holding(store)
     store.commit([FragmentCreated(each) for each in MANY])
     store.checkpoint()
-    rows = SharedRows([row(0, b"%d" % number) for number in range(ROWS_PER_STEP // 20)])
-    store.commit([Copied(each, 1, rows) for each in MANY])
+    copy_to_many(store, 1)
     return store
+
+
+def copy_to_many(store: FolderStore, first_number: int) -> None:
+    rows = SharedRows([row(0, b"%d" % number) for number in range(ROWS_PER_STEP // 20)])
+    store.commit([Copied(each, first_number, rows) for each in MANY])
 
 
 def test_a_commit_does_not_wait_until_a_very_long_one_before_it_is_applied(folder: Path) -> None:
@@ -162,10 +166,20 @@ def test_what_a_very_long_commit_wrote_is_read_at_once(folder: Path) -> None:
     store.close()
 
 
-def test_only_so_much_waits_to_be_applied(folder: Path) -> None:
+def test_only_one_very_long_commit_waits_to_be_applied(folder: Path) -> None:
     store = copied_to_many(folder)
-    store.commit([Enqueued(HERE, [row(number)]) for number in range(1, LATE_CHANGES_MAX)])
-    store.commit([Enqueued(HERE, [row(LATE_CHANGES_MAX)])])
+    copy_to_many(store, ROWS_PER_STEP)
+    assert store.catch_up(), "the first one was applied in part, and the second one not at all"
+    store.commit([Enqueued(HERE, [row(1)])])
+    assert not store.catch_up()
+    store.close()
+
+
+def test_what_waited_for_a_very_long_commit_is_applied_with_the_next_one_after_it(folder: Path) -> None:
+    """Otherwise one commit would wait for each that comes, and the segment would never be sealed."""
+    store = copied_to_many(folder)
+    for number in range(1, len(MANY)):
+        store.commit([Enqueued(HERE, [row(number)])])
     assert not store.catch_up()
     store.close()
 

@@ -134,6 +134,6 @@ def test_a_durable_store_that_applies_commits_in_small_steps_holds_the_same(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that most commits come while others are applied in part."""
-    for limit, value in (("CHANGES_AT_ONCE", 0), ("ROWS_PER_STEP", 1), ("LATE_CHANGES_MAX", 12)):
+    for limit, value in (("CHANGES_AT_ONCE", 0), ("ROWS_PER_STEP", 1)):
         monkeypatch.setattr(durable, limit, value)
     check_against_memory(DurableWorld(tmp_path), seed, STEPS, read_every=9)

@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,8 @@ from tests.store.held_tasks import HeldTasks
 from tests.store.test_durable import crashed
 from twinbus.errors import StoreDamaged, StoreGone, StoreUnavailable
 from twinbus.store.changes import Enqueued
+from twinbus.store.folder import medium
+from twinbus.store.folder.checkpoint import write_checkpoint
 from twinbus.store.folder.folder_check import check_folder
 from twinbus.store.folder.identity import IDENTITY_NAME, accept_loss, accepted_mark, announce_new
 from twinbus.store.folder.journal import FILE_HEADER, segment_numbers, segment_path
@@ -297,6 +300,24 @@ def test_tables_that_lose_their_name_take_no_checkpoint(folder: Path, witness: P
     store = FolderStore(folder, witness=witness)
     assert numbers(everything(store)) == [1]
     store.close()
+
+
+def test_a_checkpoint_into_tables_that_lose_their_name_meanwhile_does_not_count(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segment that it was made of is kept: what is written without a name is gone with the process."""
+    store = FolderStore(folder)
+    holding(store, row(1))
+
+    def written(*arguments: Any) -> None:
+        write_checkpoint(*arguments)
+        (folder / FILE_NAME).rename(folder / "moved")
+
+    monkeypatch.setattr(medium, "write_checkpoint", written)
+    with pytest.raises(StoreUnavailable, match="removed while in use"):
+        store.checkpoint()
+    store.close()
+    assert segment_path(folder, 1).stat().st_size > FILE_HEADER.size
 
 
 def test_other_tables_in_the_place_of_those_in_use_take_no_checkpoint(folder: Path) -> None:

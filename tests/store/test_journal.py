@@ -181,6 +181,22 @@ def test_a_segment_that_finds_no_room_takes_that_of_the_spare(tmp_path: Path, mo
     assert not spare.exists()
 
 
+def test_where_space_cannot_be_allocated_the_spare_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next segment overwrites it, which is all that makes its syncs fast there."""
+    first = new_segment(tmp_path)
+    second = SegmentFile.create(tmp_path, 2, first_sequence=2)
+    first.retire()
+    first.close()
+
+    def allocate(*_: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not here")
+
+    monkeypatch.setattr(os, "posix_fallocate", allocate)
+    second.append([b"a message"])
+    second.close()
+    assert (tmp_path / SPARE_NAME).exists()
+
+
 def test_the_overlay_learns_where_contents_are() -> None:
     body = b"".join(encode_changes(EVERY_KIND))
     contents = []

@@ -194,6 +194,7 @@ def split_peeked(rows: Sequence[Peeked]) -> tuple[list[bytes], list[bytes | memo
             known_size = _PREFIX_SIZE + header_size
             body_at = known_size + delivery_size + size + properties + application
             data_at = _data_at(content, body_at)
+            form, form_size = content[body_at:data_at], len(content)
             fronts.append(payload[: len(payload) - len(content) + data_at])
             if not delivery_size and (not row.due_at or row.state == DEFERRED):
                 if len(known) == ALIKE_MAX:

@@ -191,7 +191,7 @@ class NamespaceServer:
             ticking += [membership.presence(self.admission), membership.mesh]
         if self._fronts is not None:
             ticking.append(self._fronts)
-        stepping: list[Stepping] = [*self.stores.brokers, self.entities, self.refusals]
+        stepping: list[Stepping] = [*self.stores.brokers, self.entities]
         if self._fronts is not None:
             stepping.append(self._fronts)
         if self._web_tokens is not None:

@@ -12,7 +12,6 @@ means reading the tables and replaying the segments that they do not hold yet.
 from collections import ChainMap, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 
@@ -52,34 +51,36 @@ PIECES_MAX = 500
 CHANGES_AT_ONCE = 50
 ROWS_PER_STEP = 20_000
 """Of a commit with more changes than that: some milliseconds, after which others get their turn."""
-LATE_CHANGES_MAX = 2_500
-"""More than these do not wait to be applied: they are in memory twice meanwhile."""
 
 
-@dataclass(slots=True)
 class _Late:
     """A commit that is in the journal and not in the top layer yet: a commit does not have to wait for the layer."""
 
-    changes: list[LocatedChange]
-    last_numbers: LastNumbers
-    applied_count: int = 0
+    __slots__ = ("_applied_count", "_changes", "is_long", "last_numbers")
+
+    def __init__(self, changes: list[LocatedChange], last_numbers: LastNumbers) -> None:
+        self._changes = changes
+        self.last_numbers = last_numbers
+        self._applied_count = 0
+        self.is_long = len(changes) > CHANGES_AT_ONCE and self._end_of_step() < len(changes)
 
     def take_step(self) -> list[LocatedChange]:
-        """What to apply next: all that is left, unless that is very much."""
-        begin, end = self.applied_count, len(self.changes)
-        if end - begin > CHANGES_AT_ONCE:
-            rows, place = 0, begin
-            while place < end and rows < ROWS_PER_STEP:
-                change = self.changes[place]
-                rows += len(change.numbers) if isinstance(change, RowsAdded) else 1
-                place += 1
-            end = place
-        self.applied_count = end
-        return self.changes[begin:end]
+        """What to apply next: all of it, unless that is very much."""
+        begin = self._applied_count
+        self._applied_count = self._end_of_step() if self.is_long else len(self._changes)
+        return self._changes[begin : self._applied_count]
+
+    def _end_of_step(self) -> int:
+        rows, end = 0, self._applied_count
+        while end < len(self._changes) and rows < ROWS_PER_STEP:
+            change = self._changes[end]
+            rows += len(change.numbers) if isinstance(change, RowsAdded) else 1
+            end += 1
+        return end
 
     @property
     def is_applied(self) -> bool:
-        return self.applied_count == len(self.changes)
+        return self._applied_count == len(self._changes)
 
 
 class _Failing:
@@ -195,7 +196,8 @@ class DurableStore:
         """For the next commit. It need not wait until one before it is applied, if that is a very long one."""
         if self._late:
             self._apply_step()
-            if self._is_overfull or sum([len(late.changes) for late in self._late]) > LATE_CHANGES_MAX:
+            # Behind one long commit others wait, but not behind two: no segment is sealed meanwhile, and a read waits for all of them.
+            if self._is_overfull or sum([late.is_long for late in self._late]) != 1:
                 self._catch_up()
         if self._late:
             return ChainMap(*[late.last_numbers for late in reversed(self._late)], self._last_numbers)

@@ -49,6 +49,13 @@ async def test_every_family_is_whole_and_has_one_head(metrics: NamespaceMetrics)
     assert counted == {f"q{number}": number for number in range(QUEUE_COUNT)}
 
 
+async def test_nothing_is_counted_for_a_queue_that_nobody_has_used(metrics: NamespaceMetrics) -> None:
+    families = text_string_to_metric_families(await text_of(metrics))
+    samples = [each for family in families if family.name.startswith("twinbus_entity_") for each in family.samples]
+    assert len({each.name for each in samples}) >= 7
+    assert {each.value for each in samples if each.labels["entity"] == "q0"} == {0}
+
+
 async def test_the_loop_goes_on_while_a_scrape_is_made(
     metrics: NamespaceMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:

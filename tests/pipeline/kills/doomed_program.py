@@ -28,6 +28,7 @@ class DoomedProgram:
         self._environment = {**os.environ, **environment}
         self._run_s_max = run_s_max
         self._frame_count = 0  # that passed in the last run
+        self._has_died = False
 
     def run(self, number: int = 0, *, goes_on: bool = False) -> int:
         """The exit code, that of a kill where it was killed."""
@@ -46,13 +47,14 @@ class DoomedProgram:
 
     def run_and_die(self, dice: Random, frames: int, times: int) -> None:
         """`frames` is about what the whole work takes; a program that has less left to do may survive."""
-        for death in range(times):
+        for _ in range(times):
             if self.run(dice.randrange(1, frames + 1), goes_on=dice.random() < 0.5) == 0:
                 found = self._frame_count
-                assert death or 2 * found >= frames, (
+                assert self._has_died or 2 * found >= frames, (
                     f"all of it took {found} frames of {frames}: hardly anybody would die"
                 )
                 return
+            self._has_died = True
 
     def run_to_the_end(self) -> None:
         """A run may fail because of what the one before it has left; the next one goes on."""

@@ -319,9 +319,8 @@ class _Work:
             message.session_id, message.partition_key, message.message_id, False, destination.has_sessions
         )
         count = len(self.near)
-        places = range(count) if key is None or count == 1 else candidates(key, count, 0)
         # Those of the same index first, so that fragments fill alike.
-        ordered = sorted(places, key=lambda place: (place - fragment.index) % count)
+        ordered = sorted(candidates(key, count, 0), key=lambda place: (place - fragment.index) % count)
         return next((self.near[place] for place in ordered if self.near[place].broker is fragment.broker), None)
 
     def _transfer(self, row: StoredMessage, message: Message, destination: EntitySettings) -> _Move:

@@ -94,7 +94,7 @@ class Search:
                 self._left.remove(node)
                 self._left.append(node)
             if node != self._way.peers.node and not self._way.peers[node].is_open:
-                self._signs = self._way.peers.signs_of_life()
+                self._signs = self._way.peers.signs_of_life(node)
                 self._renewed = {each: each.broker.lease.until for each in self._own_fragments()}
                 self._lost_at = node
 

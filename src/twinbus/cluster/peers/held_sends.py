@@ -35,7 +35,8 @@ class SignsOfLife:
     """Which nodes have answered since a line broke. That something came says little: a node that stood still finds what was sent to it
     meanwhile on all of its lines, on those too that the other end has long closed."""
 
-    def __init__(self, when_answered: Callable[[], None]) -> None:
+    def __init__(self, broken: Line | None, when_answered: Callable[[], None]) -> None:
+        self.broken = broken
         self._when_answered = when_answered
         self._asked: dict[int, Line] = {}
         self._answered: set[int] = set()

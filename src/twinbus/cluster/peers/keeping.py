@@ -65,7 +65,8 @@ class Keeping:
 
     def keep(self, count: int) -> None:
         for node in self._behind:
-            self._behind[node] -= count
+            # This node is never further ahead than LEAD, except of nodes without a part of this: they have nothing to catch up with.
+            self._behind[node] = max(-LEAD, self._behind[node] - count)
 
     def unkeep(self, count: int) -> None:
         """It was not used."""

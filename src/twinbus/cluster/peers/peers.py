@@ -32,6 +32,7 @@ class Peers:
         self._own_numbers = hold_numbers(clock.now())
         self.when_opened: list[Callable[[Millis], None]] = []
         self.held_sends = HeldSends()
+        self._signs: SignsOfLife | None = None  # since the last line broke that sends were on
         self._keepings: WeakValueDictionary[tuple[Topic, int], Keeping] = WeakValueDictionary()
         topics.tells |= {
             Topic.PLACED: lambda line, payload, now: self._of(line).progress(payload),
@@ -62,9 +63,13 @@ class Peers:
         hold = self._own_holds[number] = Hold(self.node, number, *facts, own=lock)
         return hold
 
-    def signs_of_life(self) -> SignsOfLife:
-        """Of the other nodes, from now on. Sends that wait for one look again when it comes."""
-        return SignsOfLife(lambda: self.held_sends.look(self._clock.now(), is_changed=False))
+    def signs_of_life(self, node: int) -> SignsOfLife:
+        """Of the others, since the line to this node broke; sends that wait for one look again when it comes. The same for all that was
+        on that line: thousands of them would each ask every node, and with each answer all would be looked at."""
+        broken = self._peers[node].line
+        if self._signs is None or broken is None or self._signs.broken is not broken:
+            self._signs = SignsOfLife(broken, lambda: self.held_sends.look(self._clock.now(), is_changed=False))
+        return self._signs
 
     def own_holders(self) -> dict[SessionLock, Holder]:
         holds = list(self._own_holds.values())

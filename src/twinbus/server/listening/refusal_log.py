@@ -20,7 +20,7 @@ INCOMPLETE = "incomplete messages, all connections together hold too many bytes 
 class RefusalLog:
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
-        self._due: Millis | None = None
+        self._since: Millis | None = None  # when something was written last
 
     def note(self, what: str, count: int = 1) -> None:
         if what not in self._counts:
@@ -31,16 +31,12 @@ class RefusalLog:
 
     def tick(self, now: Millis) -> None:
         if not self._counts:
-            self._due = None
-        elif self._due is None:
-            self._due = now + LOG_EVERY
-        elif now >= self._due:
-            self._due = now + LOG_EVERY
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        elif not 0 <= now - self._since < LOG_EVERY:  # or the clock was set: then it is early
+            self._since = now
             self._write_all()
-
-    def clock_stepped(self, by: Millis) -> None:
-        if self._due is not None:
-            self._due += by
 
     def _write_all(self) -> None:
         """What did not occur again is forgotten: its next time is written at once."""

@@ -186,9 +186,7 @@ class _FragmentCheckpoint:
         """Give rows the state and the due time that they got together: as ranges, where they had the same before. The numbers of
         these."""
         done: set[int] = set()
-        for run in self._overlay.restated_runs(ROWS_PER_RANGE):
-            if len(run) < RUN_MIN:
-                continue
+        for run in self._overlay.restated_runs(RUN_MIN, ROWS_PER_RANGE):
             first, last = row_id(self._slot, run[0]), row_id(self._slot, run[-1])
             count, size, checksum, state, state_max, due_at, due_max, named = self._run(
                 "states_of_range", first, last

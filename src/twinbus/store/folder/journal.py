@@ -260,9 +260,11 @@ class SegmentFile:
             end = batch_end + KEPT_AHEAD + ahead
             try:
                 os.posix_fallocate(self._descriptor, self.end, end - self.end)
-            except OSError:
-                # What is in the spare is of no use to anybody, and on a full disk it may be all the room there is.
-                self._path.with_name(SPARE_NAME).unlink(missing_ok=True)
+            except OSError as error:
+                # What is in the spare is of no use to anybody, and on a full disk it may be all the room there is. Where space cannot
+                # be allocated at all, the spare is what makes syncs fast.
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    self._path.with_name(SPARE_NAME).unlink(missing_ok=True)
             else:
                 self._allocated = end
 

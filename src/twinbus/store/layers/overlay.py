@@ -199,17 +199,18 @@ class FragmentOverlay:
         thin.rows = {number: row for number, row in self.rows.items() if number not in gone}
         return thin
 
-    def restated_runs(self, count_max: int) -> Iterator[Sequence[int]]:
+    def restated_runs(self, count_min: int, count_max: int) -> Iterator[Sequence[int]]:
         """Numbers that follow each other, as those of a claim do, of rows that have got the same state and due time here and are
-        otherwise as they are below."""
+        otherwise as they are below: so many at least, and no more than `count_max` at a time."""
         rows = self.rows
         run: list[int] = []
         for number in sorted(self.restated.intersection(rows)):
             if run and (number != run[-1] + 1 or rows[number][:2] != rows[run[0]][:2] or len(run) == count_max):
-                yield run
+                if len(run) >= count_min:
+                    yield run
                 run = []
             run.append(number)
-        if run:
+        if len(run) >= count_min:
             yield run
 
     def says_nothing_of(self, numbers: Collection[int]) -> bool:

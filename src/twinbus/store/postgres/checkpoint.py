@@ -19,6 +19,7 @@ from twinbus.store.postgres.statements import SQL, journal_statement
 from twinbus.store.row_ids import COUNTER_MASK, row_id
 
 ROWS_PER_STATEMENT = 1_000
+RUN_MIN = 8
 
 Item = TypeVar("Item")
 
@@ -92,9 +93,10 @@ class _FragmentCheckpoint:
             self._run("delete_contents", some_ids)
 
     def _restate_runs(self, slot: int) -> set[int]:
-        """Give rows the state and the due time that they got together, a run of them at a time. The numbers of these."""
+        """Give rows the state and the due time that they got together, a run of them at a time. The numbers of these: short runs
+        would each take a statement, while a thousand rows of them take one."""
         done: set[int] = set()
-        for run in self._overlay.restated_runs(ROWS_PER_STATEMENT):
+        for run in self._overlay.restated_runs(RUN_MIN, ROWS_PER_STATEMENT):
             state, due_at, *_ = self._overlay.rows[run[0]]
             self._run("restate_range", state, due_at, row_id(slot, run[0]), row_id(slot, run[-1]))
             done.update(run)
