@@ -1,5 +1,7 @@
 """Which fragment takes a message (contract A2, A3, A4, A8)."""
 
+from collections.abc import Callable, Iterable
+
 import pytest
 
 from twinbus.broker.entity.placement import Detour
@@ -313,34 +315,45 @@ def test_a_ping_fails_while_the_store_does(sim: Simulation) -> None:
     assert isinstance(sim.send(queue, make_message("ping", is_ping=True)).errors[0], FragmentUnavailable)
 
 
-def behind(sim: Simulation, *stores: int) -> None:
-    for index in stores:
-        sim.ports[index].waiting_bytes = WAITING_BYTES_MAX + 1
+@pytest.fixture(params=["far behind", "on a full disk"])
+def strain(request: pytest.FixtureRequest, sim: Simulation) -> Callable[[Iterable[int]], None]:
+    def of(stores: Iterable[int]) -> None:
+        for index in stores:
+            if request.param == "far behind":
+                sim.ports[index].waiting_bytes = WAITING_BYTES_MAX + 1
+            else:
+                sim.ports[index].is_full = True
+
+    return of
 
 
-def test_a_message_without_a_key_goes_on_from_a_store_that_is_far_behind(sim: Simulation, queue: QueueEntity) -> None:
-    behind(sim, *range(15))
+def test_a_message_without_a_key_goes_on_from_a_store_under_strain(
+    sim: Simulation, queue: QueueEntity, strain: Callable[[Iterable[int]], None]
+) -> None:
+    strain(range(15))
     assert sim.send(queue, *[make_message(str(number)) for number in range(4)]).good == {0, 1, 2, 3}
     assert set(where(queue).values()) == {15}
 
 
-def test_a_message_that_only_a_store_far_behind_can_take_is_refused_for_now(
-    sim: Simulation, queue: QueueEntity
+def test_a_message_that_only_a_store_under_strain_can_take_is_refused_for_now(
+    sim: Simulation, queue: QueueEntity, strain: Callable[[Iterable[int]], None]
 ) -> None:
-    behind(sim, KEYS["order-1"])
+    strain([KEYS["order-1"]])
     pinned = sim.send(queue, make_message("a", partition_key="order-1"), make_message("b", partition_key="order-2"))
     assert type(pinned.errors[0]) is ServerBusy
     assert pinned.good == {1}
-    behind(sim, *range(16))
+    strain(range(16))
     assert type(sim.send(queue, make_message("c")).errors[0]) is ServerBusy
     transaction = sim.transaction()
     with pytest.raises(ServerBusy):
         transaction.send(queue, [make_message("d", partition_key="order-2")], sim.now)
 
 
-def test_messages_are_received_and_settled_while_the_store_is_far_behind(sim: Simulation, queue: QueueEntity) -> None:
+def test_messages_are_received_and_settled_while_the_store_is_under_strain(
+    sim: Simulation, queue: QueueEntity, strain: Callable[[Iterable[int]], None]
+) -> None:
     sim.send(queue, make_message("m"))
-    behind(sim, *range(16))
+    strain(range(16))
     assert sim.settle(queue.main, sim.receiver(queue.main, 1).take()).good == {0}
 
 

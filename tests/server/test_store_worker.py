@@ -9,13 +9,14 @@ import pytest
 
 from twinbus.errors import RequestRefused, StoreDamaged, StoreUnavailable
 from twinbus.server.stores import served_store, worker
-from twinbus.server.stores.served_store import REQUESTS_MAX, ServedStore, StoreCondition
+from twinbus.server.stores.served_store import FULL_FAULT, REQUESTS_MAX, ServedStore, StoreCondition
 from twinbus.server.stores.threads import ThreadLine, commit_changes
 from twinbus.server.stores.worker import DAMAGED_PAUSE_S, EVENTS_TOGETHER_MAX, REOPEN_PAUSE_S, StoreWorker
 from twinbus.store.changes import Change, Enqueued, FragmentCreated, FragmentKey, StoredMessage
 from twinbus.store.damage import Damage
 from twinbus.store.messaging_store import SessionList, SessionSummary
 from twinbus.store.reads import SessionNames
+from twinbus.store.room import RoomLeft
 
 WAIT_S = 60.0
 
@@ -41,6 +42,7 @@ class Recorder:
         self.steps_left = 0
         self.set_aside: list[Damage] = []
         self.presses = False
+        self.room = RoomLeft.ENOUGH
 
     def open(self) -> Any:
         if self.is_damaged:
@@ -72,6 +74,9 @@ class Recorder:
 
     def is_pressed(self) -> bool:
         return self.presses
+
+    def room_left(self) -> RoomLeft:
+        return self.room
 
     def epoch(self) -> int:
         return 0
@@ -480,6 +485,42 @@ def test_a_store_that_falls_behind_says_so_and_says_when_it_no_longer_does_witho
     world.port.on_progress = lambda store, _: world.seen.append(store.is_pressed)
     world.step()
     assert world.seen == [(1, None), False]
+
+
+def test_a_store_without_room_says_so_and_rests_until_it_has_some_whatever_is_asked_of_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "MAKE_ROOM_S", {RoomLeft.NONE: 0.01, RoomLeft.LITTLE: 0.01})
+    world.store.room = RoomLeft.NONE
+    world.commit(1)
+    while not world.port.is_full:
+        world.step()
+    assert world.port.reported_fault == FULL_FAULT
+    assert world.port.is_up
+    for number in range(2, 4):
+        world.store.rested.clear()
+        world.commit(number)
+        assert world.store.rested.wait(WAIT_S)
+    world.store.room = RoomLeft.LITTLE
+    while world.port.is_full:
+        world.step()
+    assert not world.port.reported_fault
+    world.store.rested.clear()
+    assert world.store.rested.wait(WAIT_S), "while there is little, more is made"
+
+
+def test_a_store_that_has_no_room_when_it_is_opened_says_so_at_once(world: World) -> None:
+    world.port.down()
+    world.step()
+    world.store.room = RoomLeft.NONE
+    world.port.up()
+    while not world.port.is_up:
+        world.step()
+    assert world.port.is_full
+    world.port.down()
+    while world.port.is_up:
+        world.step()
+    assert not world.port.is_full
 
 
 def test_a_store_that_is_lost_does_not_hold_anybody_back(world: World) -> None:

@@ -3,6 +3,7 @@
 import errno
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,24 @@ from tests.contract.rows import HERE, everything, holding, row
 from tests.store.held_tasks import HeldTasks
 from twinbus.errors import StoreUnavailable
 from twinbus.store.changes import Enqueued, FragmentCreated, Removed
-from twinbus.store.folder.checkpoint import FREE_PAGES_KEPT
+from twinbus.store.folder.checkpoint import FREE_PAGES_KEPT, PAGES_PER_STEP, give_back_space
 from twinbus.store.folder.medium import FolderMedium
 from twinbus.store.folder.store import FolderStore
-from twinbus.store.folder.tables import FILE_NAME, PAGE_BYTES
+from twinbus.store.folder.tables import FILE_NAME, PAGE_BYTES, connect
+from twinbus.store.layers.pace import CommitTraffic, Pace
 
 LARGE = b"x" * 200_000
 COUNT = 100
+STEPS = 5
+
+
+class CountedSteps(Pace):
+    def __init__(self) -> None:
+        super().__init__(CommitTraffic(), lambda: False)
+        self.count = 0
+
+    def give_way(self) -> None:
+        self.count += 1
 
 
 def size_of(folder: Path) -> int:
@@ -45,6 +57,22 @@ def test_the_space_of_removed_messages_comes_back(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     assert everything(store) == [row(COUNT, LARGE)]
     store.close()
+
+
+def test_a_step_gives_back_many_pages(tmp_path: Path) -> None:
+    with closing(connect(tmp_path, PAGE_BYTES)) as connection:
+        connection.execute("CREATE TABLE filled (content BLOB)")
+        size = (FREE_PAGES_KEPT + STEPS * PAGES_PER_STEP) * PAGE_BYTES
+        connection.execute("INSERT INTO filled VALUES (zeroblob(?))", (size,))
+        connection.execute("DROP TABLE filled")
+        pace = CountedSteps()
+        give_back_space(connection, pace, is_short=True)
+    assert STEPS <= pace.count <= STEPS + 1
+
+
+def test_what_is_removed_is_not_overwritten_first(tmp_path: Path) -> None:
+    with closing(connect(tmp_path, PAGE_BYTES)) as connection:
+        assert connection.execute("PRAGMA secure_delete").fetchone() == (0,)
 
 
 def test_a_checkpoint_that_is_wanted_does_not_wait_until_space_is_given_back(tmp_path: Path) -> None:

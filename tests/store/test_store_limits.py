@@ -1,5 +1,6 @@
 """How long segments may get if several stores share a budget."""
 
+from math import inf
 from pathlib import Path
 
 from tests.contract.rows import HERE, row
@@ -54,7 +55,7 @@ def test_what_others_hold_shortens_a_segment(tmp_path: Path) -> None:
 def test_a_closed_store_leaves_its_share_to_the_others(tmp_path: Path) -> None:
     budget = JournalBudget(200, PLENTY)
     filled(tmp_path, budget, 3).close()
-    assert budget.left_by_others(0) == (200, PLENTY)
+    assert budget.left_by_others(0, inf) == (200, PLENTY)
 
 
 def test_limits_shared_by_many_stores_are_smaller_each_and_never_tiny() -> None:

@@ -363,11 +363,16 @@ class MessageBroker:
 
     @property
     def refusal(self) -> FragmentUnavailable | ServerBusy | None:
-        """Why its fragments accept no messages now, if so. Settling continues while the store is behind: it makes room.
+        """Why its fragments accept no messages now, if so. Settling continues while the store is behind or full: it makes room.
 
         Without the lease the next tick drops everything, and what was sent meanwhile would be in doubt for nothing."""
         if not self.is_available or not self.lease.is_held():
             return self.unavailable()
+        if self._port.is_full:
+            return ServerBusy(
+                f"The disk of messaging store {self.index} is nearly full: no messages are accepted until some are received or "
+                "space is freed. Try again later."
+            )
         if self._port.waiting_bytes <= WAITING_BYTES_MAX:
             return None
         return ServerBusy(

@@ -29,6 +29,11 @@ class StorePort(Protocol):
         """The store falls behind: what nobody waits for should wait (`MessagingStore.is_pressed`)."""
         ...
 
+    @property
+    def is_full(self) -> bool:
+        """The store has no room for more messages, but what removes some is taken (`RoomLeft.NONE`)."""
+        ...
+
     def commit(
         self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /, *, is_awaited: bool = True
     ) -> None:
@@ -45,6 +50,7 @@ class _Elsewhere:
 
     waiting_bytes = 0
     is_pressed = False
+    is_full = False
 
     def commit(
         self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /, *, is_awaited: bool = True

@@ -6,6 +6,7 @@ memory                      a store without a disk, which the durable one is tes
 durable, store_limits       a store on a medium: commits go to the journal, then to the overlay, and in time to the tables
 journal_record              changes as bytes, the same on every medium
 layers/                     what it keeps in memory above the tables: overlay, views, recovery, checkpoints
+room                        how it stays in use while its disk fills up
 medium                      what a durable store asks of the place it is kept in
 folder/                     a folder as the medium: files and SQLite
 postgres/                   a schema of a PostgreSQL database as the medium, owned by lease and epoch

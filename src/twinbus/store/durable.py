@@ -25,7 +25,7 @@ from twinbus.store.journal_record import decode_changes, encode_changes
 from twinbus.store.layers.checkpoint_thread import CheckpointThread, StartTask, start_thread
 from twinbus.store.layers.fragment_view import FragmentView, row_facts, sum_fragments
 from twinbus.store.layers.hidden_fronts import HiddenFront, HiddenFronts, TimesOf
-from twinbus.store.layers.located_changes import LocatedChange, RowsAdded
+from twinbus.store.layers.located_changes import SIZE, LocatedChange, RowsAdded
 from twinbus.store.layers.overlay import FragmentOverlay, Layer
 from twinbus.store.layers.pace import CommitTraffic
 from twinbus.store.layers.recovery import recover_layers
@@ -33,6 +33,7 @@ from twinbus.store.layers.rows_below import KnownRows, RowsBelow, rows_needed, r
 from twinbus.store.layers.session_lists import Making, SessionLists
 from twinbus.store.medium import Body, Medium, Tables
 from twinbus.store.messaging_store import FragmentSummary, RowFacts, SessionList, SessionSummary
+from twinbus.store.room import Room, RoomLeft
 from twinbus.store.store_limits import StoreLimits
 
 CHECKPOINT_AT = 0.5
@@ -121,6 +122,7 @@ class DurableStore:
         self._last_numbers: LastNumbers = {}
         self._late: deque[_Late] = deque()
         self._is_overfull = False  # the next commit has to wait for the checkpoint
+        self._room = Room()
         self._fronts = HiddenFronts()
         self._seen: KnownRows = {}
         self._session_lists = SessionLists()
@@ -146,7 +148,11 @@ class DurableStore:
             self._layers.append(layer)
             self._apply(changes)
             self._remember({key: overlay.last_number for key, overlay in layer.fragments.items()})
-        self._checkpoints = CheckpointThread(tables, self._start_task, self._traffic)
+        room = self._room
+        room.look(self._medium.space())
+        self._checkpoints = CheckpointThread(
+            tables, self._start_task, self._traffic, self._medium.is_lack_of_space, lambda: room.left < RoomLeft.ENOUGH
+        )
         self._medium.keep()
         if len(self._layers) > 1:
             self._start_checkpoint()
@@ -207,6 +213,12 @@ class DurableStore:
         if self._is_closed or self._failure is not None or self._checkpoints is None:
             return False
         return self._checkpoints.is_running and self._is_full((1 + self._limits.backlog_factor) / 2)
+
+    def room_left(self) -> RoomLeft:
+        if self._is_closed or self._failure is not None or self._checkpoints is None:
+            return RoomLeft.ENOUGH
+        self._room.look(self._medium.space())
+        return RoomLeft.NONE if self._checkpoints.is_out_of_space else self._room.left
 
     def catch_up(self) -> bool:
         with _Failing(self):
@@ -314,7 +326,7 @@ class DurableStore:
             return page
 
     def rest(self) -> None:
-        """Start a checkpoint, so that rows that are gone do not keep their space while nothing happens."""
+        """Start a checkpoint, so that rows that are gone do not keep their space while nothing happens, or while there is no room."""
         self._session_lists.forget()
         with _Failing(self):
             self._catch_up()
@@ -322,10 +334,11 @@ class DurableStore:
             if checkpoints.is_running:
                 return
             self._drop_checkpointed()
-            self._seal()
-            if len(self._layers) > 1:
-                self._start_checkpoint()
-            else:
+            if self.room_left() < RoomLeft.ENOUGH:
+                self._medium.give_back()
+            if self._room.fits_segment():
+                self._seal()
+            if not (len(self._layers) > 1 and self._start_checkpoint()):
                 checkpoints.tidy()
 
     def checkpoint(self) -> None:
@@ -334,9 +347,12 @@ class DurableStore:
             self._catch_up()
             self._finish_checkpoint()
             self._seal()
-            if len(self._layers) > 1:
-                self._start_checkpoint()
+            while len(self._layers) > 1 and self._start_checkpoint():
                 self._finish_checkpoint()
+                if self._checkpoint_thread().is_out_of_space:
+                    break
+        if len(self._layers) > 1:
+            raise StoreUnavailable(f"There is no space for a checkpoint of {self._medium}. Free some space.")
 
     def wait_for_checkpoint(self) -> None:
         """Wait for the checkpoint that is running, if any."""
@@ -394,13 +410,17 @@ class DurableStore:
         """After a commit, so that none waits for it: seal the top segment once it is full, if the sealed one below it has
         reached the tables.
 
-        A checkpoint waits until the top is half full again: most of what is sealed may have been received by then.
+        A checkpoint waits until the top is half full again: most of what is sealed may have been received by then. One for which
+        there was no space waits for the next rest.
         """
         checkpoints = self._checkpoint_thread()
         # Asked before the result is taken: if it ended between the two and did not count as running, the next one would start over
         # a result that nobody has taken.
         is_running = checkpoints.is_running
         self._drop_checkpointed()
+        if checkpoints.is_out_of_space and not is_running:
+            self._is_overfull = False
+            return
         if len(self._layers) > 1 and not is_running and self._is_full(CHECKPOINT_AT):
             self._start_checkpoint()
             is_running = checkpoints.is_running
@@ -413,13 +433,14 @@ class DurableStore:
         self._is_overfull = is_running and self._is_full(self._limits.backlog_factor)
 
     def _is_full(self, factor: float) -> bool:
-        top, limits = self._layers[-1], self._limits
-        entries_max, bytes_max = limits.segment_entries_max, limits.segment_bytes_max
+        top, limits, room = self._layers[-1], self._limits, self._room
+        entries_max: float = limits.segment_entries_max
+        bytes_max = room.segment_bytes_max(limits.segment_bytes_max)
         if top.entry_count < factor * entries_max and top.segment.end < factor * bytes_max:
             return False
         if limits.budget is not None:
             # Half of it: the other half may be held by a segment that is being checkpointed.
-            entries_left, bytes_left = limits.budget.left_by_others(id(self))
+            entries_left, bytes_left = limits.budget.left_by_others(id(self), room.journal_bytes_max)
             entries_max, bytes_max = max(entries_max, entries_left // 2), max(bytes_max, bytes_left // 2)
         return top.entry_count >= factor * entries_max or top.segment.end >= factor * bytes_max
 
@@ -435,13 +456,24 @@ class DurableStore:
             fresh = self._medium.create_segment(top.segment.number + 1, top.segment.next_sequence)
             self._layers.append(Layer(fresh))
 
-    def _start_checkpoint(self) -> None:
-        """Of everything that is sealed. Rows that are gone by now are left out; what removed them is in a later segment, and
-        synced, so after a crash they are gone as well."""
-        sealed = self._layers[:-1]
-        self._checkpoint_thread().start(
-            [layer.thinned(self._layers[level + 1 :]) for level, layer in enumerate(sealed)]
-        )
+    def _start_checkpoint(self) -> bool:
+        """Of everything that is sealed, as far as there is space for it; whether it was started. Rows that are gone by now are left
+        out; what removed them is in a later segment, and synced, so after a crash they are gone as well."""
+        fitting: list[Layer] = []
+        row_count = content_bytes = 0
+        for level, layer in enumerate(self._layers[:-1]):
+            thinned = layer.thinned(self._layers[level + 1 :])
+            sizes = [row[SIZE] for overlay in thinned.fragments.values() for row in overlay.rows.values()]
+            row_count, content_bytes = row_count + len(sizes), content_bytes + sum(sizes)
+            if not self._room.fits_checkpoint(row_count, content_bytes):
+                break
+            fitting.append(thinned)
+        checkpoints = self._checkpoint_thread()
+        if fitting:
+            checkpoints.start(fitting)
+        else:
+            checkpoints.is_out_of_space = True
+        return bool(fitting)
 
     def _finish_checkpoint(self) -> None:
         self._checkpoint_thread().wait()

@@ -17,6 +17,7 @@ from twinbus.errors import StoreUnavailable
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import FragmentKey
 from twinbus.store.damage import CheckedPage, Damage, RowsDamaged
+from twinbus.store.room import Space
 
 if TYPE_CHECKING:
     from twinbus.store.layers.located_changes import Row
@@ -153,8 +154,9 @@ class Tables(Protocol):
         """
         ...
 
-    def tidy(self, pace: "Pace") -> None:
-        """Give back the space of deleted rows, as far as there is time. Called by the checkpoint's thread."""
+    def tidy(self, pace: "Pace", *, is_short: bool) -> None:
+        """Give back the space of deleted rows, as far as there is time. Called by the checkpoint's thread. `is_short`: all of it, for
+        there is little left."""
         ...
 
     def damage(self) -> list[Damage]:
@@ -218,6 +220,16 @@ class Medium(Protocol):
     def delete_segment(self, number: int) -> None:
         """One that the tables hold, left over from a crash."""
         ...
+
+    def space(self) -> Space:
+        """What is left of the disk. Asked often."""
+        ...
+
+    def give_back(self) -> None:
+        """What is kept for speed only: there is no space left."""
+        ...
+
+    def is_lack_of_space(self, error: BaseException) -> bool: ...
 
     def failure(self, error: Exception) -> StoreUnavailable | None:
         """An error of the system or of the engine in our words; None for what is none of theirs."""

@@ -33,6 +33,7 @@ from twinbus.store.changes import (
 )
 from twinbus.store.damage import CheckedPage, Damage
 from twinbus.store.messaging_store import FragmentSummary, RowFacts, SessionList, SessionSummary
+from twinbus.store.room import RoomLeft
 
 
 def copy_of(row: StoredMessage) -> StoredMessage:
@@ -166,6 +167,9 @@ class MemoryStore:
 
     def is_pressed(self) -> bool:
         return False
+
+    def room_left(self) -> RoomLeft:
+        return RoomLeft.ENOUGH
 
     def kept_in(self) -> str:
         return "memory"

@@ -13,6 +13,7 @@ from twinbus.model.session_key import session_key
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import Change, FragmentKey, StoredMessage
 from twinbus.store.damage import CheckedPage, Damage
+from twinbus.store.room import RoomLeft
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,10 @@ class MessagingStore(Protocol):
     def is_pressed(self) -> bool:
         """More is committed than reaches the place where it stays. It is taken still, but if it goes on like that, commits
         will have to wait."""
+        ...
+
+    def room_left(self) -> RoomLeft:
+        """Now. While there is little or none, `rest` makes some."""
         ...
 
     def kept_in(self) -> str:

@@ -29,12 +29,12 @@ class JournalBudget:
     def forget(self, store: int) -> None:
         self._used.pop(store, None)
 
-    def left_by_others(self, store: int) -> tuple[int, int]:
-        """Entries and bytes that this store may hold; not below 0."""
+    def left_by_others(self, store: int, room_bytes: float) -> tuple[int, float]:
+        """Entries and bytes that this store may hold; not below 0. `room_bytes`: what the disk has room for, of all stores."""
         # Copied first: another store may be opened or closed meanwhile.
         others = [used for owner, used in list(self._used.items()) if owner != store]
         entries = self._entries_max - sum([used[0] for used in others])
-        size = self._bytes_max - sum([used[1] for used in others])
+        size = min(self._bytes_max, room_bytes) - sum([used[1] for used in others])
         return max(0, entries), max(0, size)
 
 

@@ -44,6 +44,10 @@ class _SwitchedPort:
     def is_pressed(self) -> bool:
         return self.port.is_pressed
 
+    @property
+    def is_full(self) -> bool:
+        return self.port.is_full
+
     def commit(
         self, changes: list[Change], done: Callable[[StoreUnavailable | None], None], /, *, is_awaited: bool = True
     ) -> None:

@@ -17,6 +17,7 @@ from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import Change, FragmentKey, StoredMessage
 from twinbus.store.damage import CheckedPage, Damage
 from twinbus.store.messaging_store import FragmentSummary, MessagingStore, RowFacts, SessionList, SessionSummary
+from twinbus.store.room import RoomLeft
 
 Result = TypeVar("Result")
 
@@ -76,6 +77,9 @@ class FaultyStore:
 
     def is_pressed(self) -> bool:
         return self._store.is_pressed()
+
+    def room_left(self) -> RoomLeft:
+        return self._store.room_left()
 
     def kept_in(self) -> str:
         return self._store.kept_in()

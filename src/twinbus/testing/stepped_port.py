@@ -31,7 +31,7 @@ class SteppedPort:
         self.is_down = False
         self.is_hung = False
         self.next_fault: Fault | None = None
-        self.waiting_bytes, self.is_pressed = 0, False  # what a test says
+        self.waiting_bytes, self.is_pressed, self.is_full = 0, False, False  # what a test says
         self.commit_count = 0
         self.failure_count = 0  # answers that leave open what was done
         self.query_count = 0

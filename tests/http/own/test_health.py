@@ -28,6 +28,7 @@ class Condition(Enum):
 class Store:
     index: int
     reported_condition: Condition
+    is_full: bool = False
     set_aside: tuple[str, ...] = ()
     kept_in: str = ""
     owner: str = ""

@@ -1,6 +1,6 @@
 """GET /health: 200 while some store works, with a list of those that do not; 503 while none does. GET /ready: for balancers.
 
-Stores that work without rows that were found damaged are listed with how many they set aside. Which those are is for callers
+A store whose disk is nearly full works, for receivers, and is listed by itself. Stores that work without rows that were found damaged are listed with how many they set aside. Which those are is for callers
 with a right: `GET /$stores`. Stores are counted by where they are kept, those in PostgreSQL by whether the server has a synchronous
 standby, and by the process that owns them. Probes may ask by any host name; one that is not ours gets the status and nothing else.
 
@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from twinbus.http.own.nodes import Nodes
-from twinbus.http.own.store_records import UP, StoreRecord, StoreRecords
+from twinbus.http.own.store_records import UP, StoreRecord, StoreRecords, is_full
 from twinbus.own_hosts import OwnHosts
 
 UNAVAILABLE = "unavailable"
@@ -50,9 +50,14 @@ class HealthPage:
     def _said(self, stores: Sequence[StoreRecord]) -> tuple[str, dict[str, Any]]:
         down = {store["index"]: store["condition"] for store in stores if store["condition"] != UP}
         damaged = {store["index"]: store["set_aside"] for store in stores if store["set_aside"]}
-        is_unavailable = len(down) == len(stores)
-        status = UNAVAILABLE if is_unavailable else "limited" if down else "damaged" if damaged else "healthy"
+        full = [store["index"] for store in stores if is_full(store)]
+        if len(down) == len(stores):
+            status = UNAVAILABLE
+        else:
+            status = "limited" if down else "full" if full else "damaged" if damaged else "healthy"
         body: dict[str, Any] = {"namespace": self._namespace, "status": status, "unhealthy_stores": down}
+        if full:
+            body["full_stores"] = full
         if damaged:
             body["set_aside"] = damaged
         body["kept_in"] = dict(Counter(store["kept_in"] for store in stores if store["kept_in"]))

@@ -28,7 +28,7 @@ from twinbus.gateway.namespace_view import Traffic
 from twinbus.http.own.metrics_text import merged
 from twinbus.http.own.nodes import NodeFigures, Nodes
 from twinbus.http.own.other_nodes import OtherNodes
-from twinbus.http.own.store_records import UP, StoreRecord, StoreRecords
+from twinbus.http.own.store_records import UP, StoreRecord, StoreRecords, is_full
 from twinbus.http.pace import Pace
 from twinbus.meter.operation import Cause
 from twinbus.model.paths import path_key, subscription_path
@@ -165,6 +165,15 @@ class NamespaceMetrics:
         yield (
             Family(GaugeMetricFamily, "twinbus_store_up", "Whether the messaging store works", ("namespace", "store")),
             [((self._namespace, f"{store['index']:02}"), float(store["condition"] == UP)) for store in stores],
+        )
+        yield (
+            Family(
+                GaugeMetricFamily,
+                "twinbus_store_full",
+                "Whether the messaging store takes no messages because its disk is nearly full",
+                ("namespace", "store"),
+            ),
+            [((self._namespace, f"{store['index']:02}"), float(is_full(store))) for store in stores],
         )
 
     def _of_gateway(self) -> Iterator[tuple[Family, Samples]]:

@@ -22,6 +22,8 @@ class StoreState(Protocol):
     @property
     def reported_condition(self) -> Enum: ...
     @property
+    def is_full(self) -> bool: ...
+    @property
     def set_aside(self) -> Sequence[str]: ...
     @property
     def kept_in(self) -> str: ...
@@ -38,6 +40,11 @@ class StoreState(Protocol):
 StoreRecord = dict[str, Any]
 
 
+def is_full(record: StoreRecord) -> bool:
+    """A node of an earlier release does not say."""
+    return bool(record.get("is_full"))
+
+
 def record_of(store: StoreState) -> StoreRecord:
     return {
         "index": store.index,
@@ -45,6 +52,7 @@ def record_of(store: StoreState) -> StoreRecord:
         "kept_in": store.kept_in,
         "owner": store.owner,
         "fault": store.reported_fault or None,
+        "is_full": store.is_full,
         "set_aside": len(store.set_aside),
         "damage": list(store.set_aside[:DAMAGE_SHOWN]),
         "slow_ms": round(store.delay_s * 1000),

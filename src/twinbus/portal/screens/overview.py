@@ -27,7 +27,7 @@ from twinbus.portal.visit import Visit
 
 FULL_FROM = 0.8
 CONCERNS_MAX = 50
-KINDS = {"healthy": "good", "limited": "warn", "damaged": "warn"}
+KINDS = {"healthy": "good", "limited": "warn", "full": "warn", "damaged": "warn"}
 NO_NAMESPACE = (
     "No namespace runs on this machine with its data in the portal's folder, and none was given. "
     "Start one with 'twinbus up', or start the portal with --connection-string."

@@ -23,6 +23,7 @@ Switches break a store on purpose: `down` and `up` are those of `twinbus store`;
 `lose_acks` lets the next commits happen and still fail, as when the reply to a commit is lost.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -36,6 +37,7 @@ from twinbus.store.medium import kept_in_database
 from twinbus.store.reads import Read
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 REQUESTS_MAX = 65_536
 BYTES_MAX = 256 << 20
@@ -45,6 +47,7 @@ STOP_WAIT_S = 30.0
 SLOW_S_MAX = 60.0
 LOST_ACKS_MAX = 1_000
 SILENT_FAULT = "its database does not renew the lease: check the server and its synchronous standby"
+FULL_FAULT = "its disk is nearly full: it takes no messages until some are received or space is freed"
 
 
 class StoreCondition(Enum):
@@ -97,7 +100,13 @@ class Pressed(NamedTuple):
     is_pressed: bool
 
 
-Event: TypeAlias = Done | Answer | Failed | Lost | Returned | Pressed
+class Full(NamedTuple):
+    """The store has no room for more messages any more, or has some again (`RoomLeft.NONE`)."""
+
+    is_full: bool
+
+
+Event: TypeAlias = Done | Answer | Failed | Lost | Returned | Pressed | Full
 
 
 class Line(Protocol):
@@ -144,6 +153,7 @@ class ServedStore:
         self._later: Callable[..., object] | None = None
         self._is_overrun = False  # it refused a request, and refuses all until nothing waits any more
         self.is_pressed = False
+        self.is_full = False
         self.on_progress: Callable[[ServedStore, int], None] = lambda *_: None
         """Called when something was answered, with the bytes that were written for it."""
 
@@ -177,9 +187,11 @@ class ServedStore:
 
     @property
     def reported_fault(self) -> str:
-        """For operators: why it is not up."""
+        """For operators: why it is not up, or takes no messages."""
         if self.is_foreign and not self.is_wanted_up:
             return f"messaging store {self.index} is switched off"
+        if self.is_full:
+            return FULL_FAULT
         return SILENT_FAULT if self.reported_condition is StoreCondition.SILENT else self.fault
 
     @property
@@ -314,6 +326,10 @@ class ServedStore:
                 self._switch("loss_told")
             elif isinstance(event, Pressed):
                 self.is_pressed = event.is_pressed
+            elif isinstance(event, Full):
+                self.is_full = event.is_full
+                level, what = (logging.WARNING, "store_full") if event.is_full else (logging.INFO, "store_has_room")
+                log.log(level, what, extra={"fields": {"store": self.index}})
             else:
                 self.condition, self.fault, self.set_aside = StoreCondition.UP, "", event.set_aside
                 self.kept_in, self.epoch = event.kept_in, event.epoch
@@ -334,7 +350,7 @@ class ServedStore:
     def _lose(self, condition: StoreCondition, fault: str) -> None:
         self.condition, self.fault = condition, fault
         self._is_overrun = False
-        self.is_pressed = False
+        self.is_pressed = self.is_full = False
         tell(self._on_lost, self.index, StoreUnavailable(fault))
 
 

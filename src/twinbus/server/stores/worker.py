@@ -19,9 +19,20 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from twinbus.errors import StoreTaken, StoreUnavailable
-from twinbus.server.stores.served_store import Answer, Done, Event, Failed, Lost, Pressed, Returned, StoreCondition
+from twinbus.server.stores.served_store import (
+    Answer,
+    Done,
+    Event,
+    Failed,
+    Full,
+    Lost,
+    Pressed,
+    Returned,
+    StoreCondition,
+)
 from twinbus.store.messaging_store import MessagingStore
 from twinbus.store.reads import Read, carry_out
+from twinbus.store.room import RoomLeft
 
 Store = TypeVar("Store", bound=MessagingStore)
 Result = TypeVar("Result")
@@ -35,6 +46,8 @@ DAMAGED_PAUSE_S = 30.0
 """Longer, because each try reads the whole journal and cannot succeed before a person has repaired it."""
 PRESSED_S = 0.01
 """How long a store that falls behind waits for requests before it looks whether it still does."""
+MAKE_ROOM_S = {RoomLeft.NONE: 1.0, RoomLeft.LITTLE: 5.0}
+"""How often a store makes some, and looks whether there is some again."""
 IDLE_S = 20.0
 """How long nothing is asked of a store before it tidies up."""
 IDLE_STEP_S = 0.5
@@ -102,6 +115,8 @@ class StoreWorker(Generic[Store, Part]):
         self._rest_after_s = IDLE_S + index * IDLE_STEP_S
         self._idle_s: float | None = self._rest_after_s  # until the store may rest; None once it did
         self._is_pressed = False
+        self._room_left = RoomLeft.ENOUGH
+        self._made_room_at = 0.0
         self._is_behind = False  # a long commit is applied in steps, between which others are served
         self._delay_s = 0.0
         self._acks_to_lose = 0
@@ -113,7 +128,9 @@ class StoreWorker(Generic[Store, Part]):
                 self._open()
             requests, self._ahead = self._ahead, []
             requests = requests or self._receive(self._wait_s())
-            if requests or self._store is None or self._is_pressed or self._is_behind:
+            if self._store is not None and self._room_left in MAKE_ROOM_S:
+                self._make_room(self._store)
+            elif requests or self._store is None or self._is_pressed or self._is_behind:
                 self._idle_s = self._rest_after_s
             else:
                 self._idle_s = None
@@ -128,7 +145,16 @@ class StoreWorker(Generic[Store, Part]):
             return self._wait_to_open()
         if self._is_behind:
             return 0.0
-        return PRESSED_S if self._is_pressed else self._idle_s
+        if self._is_pressed:
+            return PRESSED_S
+        return MAKE_ROOM_S.get(self._room_left, self._idle_s)
+
+    def _make_room(self, store: Store) -> None:
+        """However much is asked of it meanwhile."""
+        self._idle_s = self._rest_after_s
+        if time.monotonic() >= self._made_room_at + MAKE_ROOM_S[self._room_left]:
+            self._made_room_at = time.monotonic()
+            self._try(store, store.rest)
 
     def _receive(self, timeout_s: float | None) -> list[Request]:
         """Handles `slow` at once: queued behind everything that waits for a slow store, its end would come hours late."""
@@ -165,6 +191,7 @@ class StoreWorker(Generic[Store, Part]):
         else:
             self._condition, self._fault = StoreCondition.UP, ""
             self._events.append(Returned(set_aside, kept_in, epoch))
+            self._report_strain()
         self._send()
 
     def _not_opened(self, fault: str, pause_s: float, condition: StoreCondition = StoreCondition.LOST) -> None:
@@ -182,12 +209,20 @@ class StoreWorker(Generic[Store, Part]):
         self._send()
         store = self._store
         self._is_behind = store is not None and bool(self._try(store, store.catch_up))
-        is_pressed = self._store is not None and self._store.is_pressed()
+        self._report_strain()
+        self._send()
+
+    def _report_strain(self) -> None:
+        store = self._store
+        is_pressed = store is not None and store.is_pressed()
         if is_pressed is not self._is_pressed:
             self._is_pressed = is_pressed
             self._events.append(Pressed(is_pressed))
-        if self._events:
-            self._send()
+        was_full = self._room_left is RoomLeft.NONE
+        self._room_left = RoomLeft.ENOUGH if store is None else store.room_left()
+        is_full = self._room_left is RoomLeft.NONE
+        if is_full is not was_full:
+            self._events.append(Full(is_full))
 
     def _serve_run(self, requests: Sequence[Request], start: int) -> int:
         """Serve one switch or query, or a run of commits as one. Returns where the next run starts."""

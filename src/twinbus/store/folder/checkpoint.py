@@ -66,24 +66,35 @@ def is_large(layer: Layer) -> bool:
     return any(size > LARGE_BYTES for size in accumulate(sizes))
 
 
-def give_back_space(connection: sqlite3.Connection, pace: Pace) -> None:
-    """Shorten the file while a good part of it is free. Each step is a transaction of its own."""
+def give_back_space(connection: sqlite3.Connection, pace: Pace, *, is_short: bool) -> None:
+    """Shorten the file while a good part of it is free, or any if space is short. Each step is a transaction of its own."""
     has_shrunk = False
-    while not pace.is_hurried() and _has_much_space(connection):
-        # The statement goes on while its rows are fetched, and there is one for each page.
-        connection.execute(f"PRAGMA incremental_vacuum({PAGES_PER_STEP})").fetchall()
+    while not pace.is_hurried() and _has_much_space(connection, is_short=is_short):
+        # As a script: there is a row for each page, and `execute` in Python 3.11 stops at the first row of a statement without columns.
+        connection.executescript(f"PRAGMA incremental_vacuum({PAGES_PER_STEP})")
         has_shrunk = True
+        if is_short:
+            _shorten_file(connection)  # after each step, so that the next one finds room in the log
         pace.give_way()
     if has_shrunk:
-        # The file itself gets shorter when the log is copied into it.
-        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        _shorten_file(connection)
 
 
-def _has_much_space(connection: sqlite3.Connection) -> bool:
+def _shorten_file(connection: sqlite3.Connection) -> None:
+    """The file itself gets shorter when the log is copied into it."""
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def empty_log(connection: sqlite3.Connection) -> None:
+    """SQLite keeps the space that the largest transaction took, also one that was rolled back."""
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _has_much_space(connection: sqlite3.Connection, *, is_short: bool) -> bool:
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     (can_shrink,) = connection.execute("PRAGMA auto_vacuum").fetchone()
-    return bool(can_shrink) and free > FREE_PAGES_KEPT and free * FREE_PART_KEPT > pages
+    return bool(can_shrink) and free > FREE_PAGES_KEPT and (is_short or free * FREE_PART_KEPT > pages)
 
 
 @dataclass(slots=True)

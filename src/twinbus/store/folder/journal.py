@@ -43,6 +43,10 @@ BATCH_START, BATCH_FACTS = Struct("<4sI"), Struct("<QQQ")
 CRC_COVERS_FROM = BATCH_START.size
 ALLOCATION_MIN = 4 << 20
 ALLOCATION_MAX = 32 << 20
+ALLOCATION_PART = 16
+"""And never more than one part in so many of what is left of the disk."""
+KEPT_AHEAD = 256 * 1024
+"""Allocated behind the last batch at any time: on a disk that is full there is room for the records of those who remove messages."""
 SPARE_BYTES_MAX = 64 << 20
 SEARCH_STEP = 1 << 20
 BYTES_PER_READ = 96 << 10
@@ -136,8 +140,8 @@ class SegmentFile:
             crc = crc32(body, crc)
         header = BATCH_START.pack(BATCH_MAGIC, crc) + facts
         end = self.end + len(header) + size
-        if end > self._allocated:
-            self._allocate(end + min(max(end, ALLOCATION_MIN), ALLOCATION_MAX))
+        if end + KEPT_AHEAD > self._allocated:
+            self._allocate(end)
         self._write([header, *bodies], self.end)
         sync_data(self._descriptor)
         # Checked by name and not with fstat: after an fstat, Linux records the exact time of the next write, and the sync
@@ -246,10 +250,14 @@ class SegmentFile:
             # What is left of the disk was taken; the rest would have been refused with this.
             raise OSError(errno.ENOSPC, f"wrote {written} bytes of {size}", self._name)
 
-    def _allocate(self, end: int) -> None:
+    def _allocate(self, batch_end: int) -> None:
         # Only speed depends on this: if there is no space to allocate ahead, there may still be enough for the batch.
         # macOS does not have this call.
         if hasattr(os, "posix_fallocate"):
+            disk = os.fstatvfs(self._descriptor)
+            part_of_disk = disk.f_bavail * disk.f_frsize // ALLOCATION_PART
+            ahead = max(KEPT_AHEAD, min(max(batch_end, ALLOCATION_MIN), ALLOCATION_MAX, part_of_disk))
+            end = batch_end + KEPT_AHEAD + ahead
             try:
                 os.posix_fallocate(self._descriptor, self.end, end - self.end)
             except OSError as error:

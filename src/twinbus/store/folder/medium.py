@@ -5,16 +5,16 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from twinbus.errors import StoreDamaged, StoreInUse, StoreUnavailable
 from twinbus.store.changes import FragmentKey
 from twinbus.store.damage import CheckedPage, Damage, RowsDamaged
 from twinbus.store.folder.accepted_loss import go_on_without
-from twinbus.store.folder.checkpoint import give_back_space, is_large, write_checkpoint
+from twinbus.store.folder.checkpoint import empty_log, give_back_space, is_large, write_checkpoint
 from twinbus.store.folder.identity import StoreIdentity
-from twinbus.store.folder.journal import SegmentFile, make_folder, segment_numbers, segment_path
+from twinbus.store.folder.journal import SPARE_NAME, SegmentFile, make_folder, segment_numbers, segment_path
 from twinbus.store.folder.steady_writes import SteadyWrites
 from twinbus.store.folder.table_check import check_rows, check_tables, damage_in, set_aside
 from twinbus.store.folder.tables import (
@@ -28,6 +28,7 @@ from twinbus.store.folder.tables import (
 )
 from twinbus.store.layers.overlay import Layer
 from twinbus.store.layers.pace import Pace
+from twinbus.store.room import UNKNOWN_SPACE, Space
 
 LOCK_NAME = "lock"
 FROZEN_CACHE_BYTES = 1 << 20
@@ -94,12 +95,27 @@ class FolderMedium:
     def delete_segment(self, number: int) -> None:
         segment_path(self._folder, number).unlink()
 
+    def space(self) -> Space:
+        try:
+            disk = os.statvfs(self._folder)
+        except OSError:
+            return UNKNOWN_SPACE  # the next commit says what is wrong
+        return Space(disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize)
+
+    def give_back(self) -> None:
+        (self._folder / SPARE_NAME).unlink(missing_ok=True)
+
+    def is_lack_of_space(self, error: BaseException) -> bool:
+        if isinstance(error, sqlite3.Error):
+            return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
     def failure(self, error: Exception) -> StoreUnavailable | None:
         if not isinstance(error, OSError | sqlite3.Error | UnicodeDecodeError):
             return None
         if is_damage(error):
             return StoreDamaged(f"the tables of {self._folder} are damaged: {error}. Restore the folder.")
-        if is_full(error):
+        if self.is_lack_of_space(error):
             return StoreUnavailable(
                 f"The disk of {self._folder} is full. Free some space; the store opens by itself then."
             )
@@ -140,14 +156,21 @@ class FolderTables:
     def write_checkpoint(self, layer: Layer, pace: Pace) -> None:
         with pace.turn():
             self._file.require()
-            with self._steady.during(pace.is_hurried) if is_large(layer) else nullcontext():
-                write_checkpoint(self._writer, layer, pace)
+            try:
+                with self._steady.during(pace.is_hurried) if is_large(layer) else nullcontext():
+                    write_checkpoint(self._writer, layer, pace)
+            except sqlite3.OperationalError:
+                with suppress(sqlite3.Error):
+                    empty_log(self._writer)
+                raise
             self._file.require()
 
-    def tidy(self, pace: Pace) -> None:
+    def tidy(self, pace: Pace, *, is_short: bool) -> None:
         with pace.turn():
             self._file.require()
-            give_back_space(self._writer, pace)
+            give_back_space(self._writer, pace, is_short=is_short)
+            if is_short:
+                empty_log(self._writer)
 
     def damage(self) -> list[Damage]:
         return damage_in(self._reader)
@@ -177,12 +200,6 @@ def is_damage(error: Exception) -> bool:
         return "malformed" in str(error)
     # An error whose text quotes a damaged schema cannot be decoded.
     return isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError)
-
-
-def is_full(error: Exception) -> bool:
-    if isinstance(error, sqlite3.Error):
-        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def lock_folder(folder: Path) -> int:

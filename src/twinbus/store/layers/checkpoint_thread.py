@@ -34,14 +34,27 @@ class CheckpointThread:
     """Runs at most one checkpoint at a time. All methods are called by the one thread that uses the store.
 
     The checkpoint's own thread reads sealed layers, which never change again, and the tables write by a connection of
-    their own. `_failure` is written by that thread and read only once it is not alive anymore, so nothing here needs a lock.
+    their own. `_written` and `_failure` are written by that thread and read only once it is not alive anymore, so nothing here
+    needs a lock.
     """
 
-    def __init__(self, tables: Tables, start_task: StartTask, traffic: CommitTraffic) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        start_task: StartTask,
+        traffic: CommitTraffic,
+        is_lack_of_space: Callable[[BaseException], bool],
+        is_short: Callable[[], bool],
+    ) -> None:
         self._tables = tables
+        self._is_lack_of_space = is_lack_of_space
+        self._is_short = is_short
         self._traffic = traffic
         self._start_task = start_task
         self._layers: Sequence[Layer] = ()
+        self._written: list[Layer] = []
+        self.is_out_of_space = False
+        """There was no space for the last checkpoint: it waits for the next rest. Over when one has reached the tables."""
         self._task: Task | None = None
         self._failure: BaseException | None = None
         self._is_hurried = False
@@ -54,6 +67,7 @@ class CheckpointThread:
         """Bottom first."""
         assert not self._layers, "take the result of the previous checkpoint first"
         self._layers = sealed
+        self._written = []
         self._is_hurried = False
         self._task = self._start_task(lambda: self._run(sealed))
 
@@ -73,12 +87,15 @@ class CheckpointThread:
             self._task.join()
 
     def take_result(self) -> Sequence[Layer]:
-        """The layers that have reached the tables, once. Raises the error of a failed checkpoint."""
+        """The layers that have reached the tables, once. Raises the error of a failed checkpoint, unless there was no space."""
         if self._task is None or self._task.is_alive():
             return ()
-        if self._failure is not None:
+        if self._failure is not None and not self._is_lack_of_space(self._failure):
             raise self._failure
-        done, self._layers, self._task = self._layers, (), None
+        if self._layers:
+            self.is_out_of_space = len(self._written) < len(self._layers)
+        self._layers, self._task, self._failure = (), None, None
+        done, self._written = self._written, []
         return done
 
     def _pace(self) -> Pace:
@@ -86,7 +103,7 @@ class CheckpointThread:
 
     def _tidy(self) -> None:
         try:
-            self._tables.tidy(self._pace())
+            self._tables.tidy(self._pace(), is_short=self._is_short())
         except BaseException as error:
             self._failure = error
 
@@ -95,7 +112,8 @@ class CheckpointThread:
             pace = self._pace()
             for layer in sealed:
                 self._tables.write_checkpoint(layer, pace)
-            self._tables.tidy(pace)
+                self._written.append(layer)
+            self._tables.tidy(pace, is_short=self._is_short())
         except BaseException as error:
             # Whatever it is, the layers stay where they are: `take_result` raises this in the thread that uses the store.
             self._failure = error

@@ -25,6 +25,7 @@ from twinbus.store.postgres.schema import create_schema, schema_exists, set_sear
 from twinbus.store.postgres.statements import JOURNAL_COUNT, SQL, journal_statement
 from twinbus.store.postgres.tables import PostgresTables
 from twinbus.store.postgres.watch import PATIENCE, PATIENCE_OF_CHECKPOINTS
+from twinbus.store.room import UNKNOWN_SPACE, Space
 from twinbus.store.statements import load_schema
 
 SCHEMA_VERSION = 1
@@ -101,6 +102,16 @@ class PostgresMedium:
     def kept_in(self) -> str:
         (is_replicated,) = self._open().one(SQL["is_replicated"].decode())
         return kept_in_database(is_replicated)
+
+    def space(self) -> Space:
+        return UNKNOWN_SPACE
+
+    def give_back(self) -> None:
+        """Nothing is kept."""
+
+    def is_lack_of_space(self, error: BaseException) -> bool:
+        """Only the server could tell, and it ends the transaction whatever it is."""
+        return False
 
     def keep(self) -> None:
         """The schema is its own witness."""

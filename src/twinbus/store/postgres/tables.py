@@ -53,7 +53,7 @@ class PostgresTables:
     def write_checkpoint(self, layer: Layer, pace: Pace) -> None:
         write_checkpoint(self._writer, layer, self._epoch())
 
-    def tidy(self, pace: Pace) -> None:
+    def tidy(self, pace: Pace, *, is_short: bool) -> None:
         """The server's own vacuum does it."""
 
     def damage(self) -> list[Damage]:
