@@ -24,13 +24,6 @@ OUTSIDE = {
     "deploy/README.md": "deploy.md",
 }
 """Pages that are not in docs/, and what they are called on the site."""
-FILES = (
-    "deploy/grafana/twinbus.json",
-    "deploy/Containerfile",
-    "deploy/compose.yaml",
-    "deploy/twinbus@.service",
-    "examples/orders_application.py",
-)
 LINK = re.compile(r"(\]\()(?!https?://|#)([^)#\s]+)")
 
 SETTINGS = """\
@@ -83,16 +76,12 @@ def main(target: Path) -> None:
 
 
 def stage() -> None:
-    """A copy of all pages with links as they are on the site."""
+    """A copy of all pages with links as they are on the site, and of the files that they link to."""
     shutil.rmtree(SOURCE, ignore_errors=True)
     shutil.copytree(ROOT / "docs", SOURCE, ignore=shutil.ignore_patterns("*.py", "requirements.txt", "__pycache__"))
     for name, page in OUTSIDE.items():
         text = (ROOT / name).read_text()
         (SOURCE / page).write_text(text if name.endswith(".md") else f"# Licence\n\n{text}")
-    for name in FILES:
-        place = SOURCE / "files" / Path(name).name
-        place.parent.mkdir(exist_ok=True)
-        shutil.copyfile(ROOT / name, place)
     for page in SOURCE.rglob("*.md"):
         page.write_text(LINK.sub(partial(relinked, page), page.read_text()))
 
@@ -108,10 +97,12 @@ def moved(target: str, page: Path) -> str:
     wanted = (ROOT / origin).parent.joinpath(target).resolve().relative_to(ROOT).as_posix()
     if wanted in OUTSIDE:
         there = SOURCE / OUTSIDE[wanted]
-    elif wanted in FILES:
-        there = SOURCE / "files" / Path(wanted).name
     elif wanted.startswith("docs/"):
         there = SOURCE / wanted.removeprefix("docs/")
+    elif (ROOT / wanted).is_file():
+        there = SOURCE / "files" / wanted
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / wanted, there)
     else:
         sys.exit(f"{origin} links to {target}, which is not on the site.")
     return Path(*[".."] * (len(page.relative_to(SOURCE).parts) - 1), there.relative_to(SOURCE)).as_posix()

@@ -3,6 +3,7 @@
 import re
 import tomllib
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,14 @@ def test_prose_of_pages_for_users_is_wrapped_and_free_of_our_own_words(page: Pat
     lines = [line for line in text.splitlines() if not line.startswith(("|", "    ", "!"))]
     assert [line for line in lines if len(line) > PROSE_WIDTH_MAX] == []
     assert OUR_WORDS.findall(text) == []
+
+
+def test_every_link_leads_somewhere_on_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_from_file_location("build_site", ROOT / "docs/build_site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    build_site = module_from_spec(spec)
+    spec.loader.exec_module(build_site)
+    monkeypatch.setattr(build_site, "SOURCE", tmp_path / "pages")
+    build_site.stage()
+    assert (tmp_path / "pages/files/deploy/three-nodes/shop.toml").is_file()
