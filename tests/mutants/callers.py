@@ -18,7 +18,7 @@ NEAR_SECONDS_MAX, FAR_SECONDS_MAX = 60.0, 30.0
 class TimedTest(NamedTuple):
     node_id: str
     seconds: float  # of the processor
-    clock: float
+    clock: float  # less what others made it wait
 
 
 class Callers:
@@ -54,7 +54,7 @@ class Callers:
     def _ordered(self, file: str, tests: list[TimedTest]) -> list[TimedTest]:
         package = file.partition("/")[0]
         folders = tuple(f"tests/{folder}/" for folder in NEAREST.get(package, (package,)))
-        tests = sorted(tests, key=lambda test: test.clock)
+        tests = sorted(tests, key=lambda test: (test.clock, test.node_id))
         near = [test for test in tests if test.node_id.startswith(folders)]
         far = [test for test in tests if not test.node_id.startswith(folders)]
         return [*_first(near, NEAR_SECONDS_MAX), *_first(far, FAR_SECONDS_MAX)]

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.mutants.equivalent import Equivalent, Equivalents
 from tests.mutants.mutations import KINDS, Mutation, is_valid, mutations
 from tests.mutants.reach import bits, digest
 from tests.mutants.trial import COPIED, TREE, Tree
+from tests.mutants.unhindered import unhindered_time
 
 
 def changed(source: str, kind: str) -> list[str]:
@@ -142,6 +144,12 @@ def test_what_tests_reach_is_kept_until_something_of_that_or_their_file_changes(
     again = ReachReport(root, kept)
     assert again.missing(files) == ["one.py", "two.py"]
     assert again.imported == {"b.py": bits([1, 2])}
+
+
+def test_a_process_has_no_more_time_than_passes_and_all_of_it_where_nobody_knows_who_took_some() -> None:
+    assert unhindered_time(os.getpid()) <= time.monotonic()
+    before = time.monotonic()
+    assert before <= unhindered_time(0) <= time.monotonic(), "there is no such process"
 
 
 def test_a_tree_ends_whatever_its_tests_started_in_whatever_session(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import os
 import select
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +22,8 @@ from typing import NamedTuple
 
 import pytest
 from hypothesis import Phase, settings
+
+from tests.mutants.unhindered import unhindered_time
 
 PIPES = "TWINBUS_TRIAL_PIPES"
 BEGIN_SECONDS_MAX = 60.0
@@ -47,6 +48,7 @@ class Answer(NamedTuple):
 
     test: str = ""
     how: str = ""
+    seconds: float = 0.0  # that the last test took, less what others made it wait
     is_placed: bool = True  # whether the code of the change could be put in place
 
 
@@ -87,7 +89,7 @@ class Warm:
                 os._exit(1)
         os.close(write_end)
         try:
-            return _result(read_end, trial)
+            return _result(child, read_end, trial)
         finally:
             os.close(read_end)
             # With what the tests started.
@@ -133,27 +135,33 @@ def _tell(progress: int, what: int | str) -> None:
     os.write(progress, f"{json.dumps(what)}\n".encode())
 
 
-def _result(read_end: int, trial: Trial) -> Answer:
-    test, seconds, received = "", BEGIN_SECONDS_MAX, b""
-    ends_at = time.monotonic() + seconds
+def _result(child: int, read_end: int, trial: Trial) -> Answer:
+    test, limit, received = "", BEGIN_SECONDS_MAX, b""
+    began_at = unhindered_time(child)
+
+    def taken() -> float:
+        return unhindered_time(child) - began_at
+
     while True:
-        if not select.select([read_end], [], [], max(0.0, ends_at - time.monotonic()))[0]:
-            return Answer(test, "the time limit")
+        if not select.select([read_end], [], [], max(0.0, limit - taken()))[0]:
+            if taken() < limit:
+                continue  # others had the processors
+            return Answer(test, "the time limit", taken())
         piece = os.read(read_end, 65_536)
         if not piece:
             # By the limit of processor time as well.
-            return Answer(test, "the end of the process")
+            return Answer(test, "the end of the process", taken())
         *lines, received = (received + piece).split(b"\n")
         for line in lines:
             told = json.loads(line)
             if told == "no place":
                 return Answer(is_placed=False)
             if told == "passed":
-                return Answer()
+                return Answer(seconds=taken())
             if told == "failed":
-                return Answer(test, "failed")
-            test, seconds = trial.tests[told].node_id, trial.tests[told].seconds
-            ends_at = time.monotonic() + seconds
+                return Answer(test, "failed", taken())
+            test, limit = trial.tests[told].node_id, trial.tests[told].seconds
+            began_at = unhindered_time(child)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
