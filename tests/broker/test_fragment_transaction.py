@@ -18,6 +18,7 @@ from twinbus.errors import (
     TransactionTimeout,
     TransactionUnknown,
 )
+from twinbus.meter.operation import NO_FRAGMENT
 from twinbus.model.descriptions import (
     EntityStatus,
     QueueDescription,
@@ -328,6 +329,20 @@ def test_a_transaction_is_discharged_once(sim: Simulation, queue: QueueEntity) -
     with pytest.raises(TransactionUnknown):
         send(sim, transaction, queue, make_message("n"))
     assert ids(sim, queue) == ["m"]
+
+
+def test_sending_nothing_keeps_a_transaction_in_no_fragment_and_no_entity(sim: Simulation, queue: QueueEntity) -> None:
+    transaction = sim.transaction()
+    assert transaction.send(queue, [], sim.now) == NO_FRAGMENT
+    closed = sim.queue(QueueDescription("closed", status=EntityStatus.SEND_DISABLED))
+    with pytest.raises(EntityDisabled):
+        send(sim, transaction, closed)
+    other = sim.queue(QueueDescription("other"))
+    send(sim, transaction, other, make_message("m"))
+    committed(sim, transaction)
+    assert ids(sim, other) == ["m"]
+    with pytest.raises(TransactionUnknown):
+        send(sim, transaction, queue)
 
 
 def test_an_empty_transaction_commits(sim: Simulation) -> None:

@@ -31,6 +31,7 @@ from twinbus.cluster.peers.hold import Hold
 from twinbus.cluster.peers.peer import Peer
 from twinbus.cluster.peers.peers import Peers
 from twinbus.errors import MessagingError, NotAllowed, TransactionUnknown
+from twinbus.meter.operation import NO_FRAGMENT
 from twinbus.model.message import Message
 from twinbus.model.partition_key import candidates
 from twinbus.model.wire_names import SEQUENCE_BITS
@@ -112,7 +113,20 @@ class FrontTransaction:
                 is_transfer=isinstance(placement, ViaPlacement),
             )
 
-        self._operate(find, now, reply)
+        if messages:
+            self._operate(find, now, reply)
+        else:
+            self._send_nothing(target, reply)
+
+    def _send_nothing(self, target: WayIn, reply: Reply[int]) -> None:
+        """Nothing has no place: the transaction is where it was, if it is anywhere."""
+        try:
+            self._check_open()
+            self._part.way_in(target.name).placement.check_open()
+        except MessagingError as error:
+            reply(error)
+        else:
+            reply(NO_FRAGMENT)
 
     def settle(
         self,
