@@ -7,6 +7,7 @@ import pytest
 from twinbus.broker.commands import ReceiveDeferred
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.fragment.upkeep import RETRY_AFTER
 from twinbus.broker.outcomes import Abandon, Defer, Release
 from twinbus.model.content import application_properties
 from twinbus.model.descriptions import QueueDescription
@@ -178,3 +179,22 @@ def test_expired_messages_that_are_locked_are_not_read_again_and_again() -> None
     sim.advance(60_000, step=500)
     assert queue.main.counts().active == len(receiver.deliveries) == 300
     assert store.bytes_read == sum(len(message.content) for message in late)
+
+
+@pytest.mark.one_node("the questions to the store are counted")
+def test_what_is_being_changed_when_the_sweep_finds_it_is_looked_for_again_a_second_later_and_then_no_more(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    (port,) = sim.ports
+    sim.send(queue, make_message("m", time_to_live=5_000))
+    port.is_hung = True
+    sim.advance(5_000)  # the sweep asks
+    assert sim.receiver(queue.main, 1).ids() == []  # it would be handed over, and so has expired
+    port.is_hung = False
+    sim.run()
+    before = port.query_count
+    sim.advance(RETRY_AFTER - 1, 100)
+    assert port.query_count == before
+    sim.advance(60_000, 100)
+    assert port.query_count == before + 1
+    assert queue.dead_letter.counts().active == 1

@@ -8,8 +8,9 @@ from twinbus.amqp.codec.sections import decode_sections
 from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.entity.forwarding import RETRY_PAUSE, RUN_MAX
 from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.entity.topic_placement import COPIES_AT_ONCE
 from twinbus.broker.outcomes import DeadLetter
-from twinbus.errors import NotAllowed
+from twinbus.errors import NotAllowed, StoreUnavailable
 from twinbus.model.content import application_properties
 from twinbus.model.delivery import encode_delivery
 from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
@@ -182,6 +183,25 @@ def test_a_message_is_forwarded_at_least_once_when_its_own_store_fails_meanwhile
     names = sim.receiver(target.main, 9).ids()
     assert set(names) == {"m"}
     assert len(names) == (1 if fault is Fault.LOSE_REPLY else 2)
+    assert source.main.counts().active == 0
+
+
+@pytest.mark.one_node("which answers come in between is chosen by hand")
+def test_a_refusal_that_comes_when_the_store_was_lost_and_is_back_moves_nothing_twice() -> None:
+    sim = Simulation(2)
+    source = sim.queue(QueueDescription("source"))
+    topic = sim.topic(TopicDescription("full", max_size_mb=0))
+    sim.send(source, make_message("m"))
+    store = source.main.fragments[0].broker
+    assert topic.main_fragments[0].broker is not store
+    topic.send_batch([make_message("large")] * (COPIES_AT_ONCE + 1), sim.now, Answer[list[int]]())
+    sim.entities.update(QueueDescription("source", forward_to="full"), sim.now, Answer[None]())
+    assert len(source.main.fragments[0].locks) == 1, "it waits behind the batch, to be refused"
+    store.store_lost(StoreUnavailable("gone"))
+    store.store_returned()
+    sim.ports[store.index].run()
+    sim.run()
+    assert reason_of(only(sim, source.transfer_dead_letter)) == "QuotaExceeded"
     assert source.main.counts().active == 0
 
 

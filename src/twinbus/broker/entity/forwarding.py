@@ -162,8 +162,8 @@ class ForwardingRun:
     def _move(
         self, delivery: TakenMessage, target: Fragment | None, reason: str, description: str, now: Millis
     ) -> None:
-        held = self._fragment.locks.drop([delivery.lock_token])
-        if not held or target is None:
+        assert target is not None, "whatever forwards has a transfer dead-letter queue"
+        if not self._fragment.locks.drop([delivery.lock_token]):
             self._close(1, now)
             return
         decision = Decision(self._fragment)

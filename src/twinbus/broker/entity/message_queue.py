@@ -216,7 +216,6 @@ class MessageQueue:
 
     def fragment_moved(self, fragment: Fragment, locks: Set[SessionLock]) -> None:
         """Its receivers stay: those who attached them see where it has moved to."""
-        self.messages_read()
         if self._desk is not None:
             self._desk.fragment_moved(fragment, locks)
 

@@ -169,7 +169,6 @@ class ReceiverBinding:
 
     def session_lost(self, error: MessagingError) -> None:
         self._is_over = True
-        self._grant(0)
         self._link.detach(error)
         self._wake()
 
