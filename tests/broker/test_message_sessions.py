@@ -709,3 +709,28 @@ def test_a_session_that_is_accepted_while_a_store_with_held_ones_is_loaded_is_re
     assert port.query_count == read_before + 2, "once for each session"
     assert sim.receiver(queue.main, 9, session=waiting.value).ids() == ["b"]
     assert sim.receiver(queue.main, 9, session=held[0]).ids() == ["a"]
+
+
+@pytest.mark.one_node("the store is moved by hand")
+def test_a_session_whose_store_moves_keeps_what_it_has_locked_and_gets_the_rest(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("s", requires_session=True, lock_duration=LOCK))
+    send(sim, queue, "S", "deferred", "locked", "next")
+    receiver = session_receiver(sim, queue, "S", 2)
+    lock = receiver.session
+    assert lock is not None
+    deferred, locked = receiver.take()
+    sim.settle(queue.main, [deferred], Defer())
+    sim.ask(queue.main, ReceiveDeferred([deferred.message.sequence_number], ReceiveMode.PEEK_LOCK, "S"))
+    fragment = queue.main.fragments[0]
+    assert len(fragment.locks) == 2
+    moved = MovedLocks(fragment.locks.moved(), [MovedSession(lock, list(fragment.locks.held))])
+    (memory,) = Load([fragment.what_to_remember]).run(sim.ports[fragment.broker.index].store)
+    fragment.load(memory, sim.now, moved)
+    receiver.credit = 9
+    queue.main.pump(sim.now, receiver)
+    sim.run()
+    assert receiver.ids() == ["next"]
+    assert sim.settle(queue.main, [locked], COMPLETE).good == {0}
+    queue.main.detach(receiver, sim.now)
+    sim.run()
+    assert session_receiver(sim, queue, "S").ids() == ["next"]
