@@ -359,9 +359,11 @@ def test_a_receiver_learns_that_its_drain_is_done() -> None:
     assert wire.client.only(CreditChanged).credit == receiver.credit == 0
 
 
-def test_an_echo_is_answered() -> None:
+def test_an_echo_is_answered_and_a_flow_that_asks_for_none_is_not() -> None:
     script = started()
     script.receiver(credit=10)
+    script.flow(handle=0, delivery_count=0, link_credit=8)
+    assert script.heard() == []
     script.flow(handle=0, delivery_count=0, link_credit=7, echo=True)
     (flow,) = script.heard()
     assert isinstance(flow, Flow)

@@ -1,5 +1,6 @@
 """Messages in both directions: grouping, several frames, limits, settled or not."""
 
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -358,5 +359,33 @@ def test_over_the_limit_of_all_connections_the_one_that_holds_most_loses_its_byt
     assert partials[greedy].is_dropped
     assert (greedy.size, modest.size, shared.size) == (0, 401, 401)
     assert not partials[modest].is_dropped
+    assert shared.dropped_count == 1
     modest.release(partials[modest])
     assert shared.size == 0
+
+
+def test_a_message_whose_bytes_are_gone_already_is_not_counted_as_dropped_again() -> None:
+    shared = SharedReassembly(1_000)
+    budget = ReassemblyBudget(10_000, shared)
+    stalled, going_on = [PartialDelivery(0, b"t", 0, False, None, size_max=10_000) for _ in range(2)]
+    stalled.add(bytes(500), None, settled=False)
+    budget.hold(stalled)
+    for now in (0, 1_000):
+        budget.drop_stalled(now, 1_000)
+    assert (stalled.is_dropped, budget.size) == (True, 0)
+    going_on.add(bytes(1_001), None, settled=False)
+    budget.hold(going_on)
+    assert (shared.size, shared.dropped_count) == (0, 1)
+
+
+def test_a_connection_that_holds_nothing_any_more_is_forgotten() -> None:
+    """Or every connection that ever sent a message in several frames would stay in memory."""
+    shared = SharedReassembly(1_000)
+    budget = ReassemblyBudget(10_000, shared)
+    partial = PartialDelivery(0, b"t", 0, False, None, size_max=10_000)
+    partial.add(b"x", None, settled=False)
+    budget.hold(partial)
+    budget.release(partial)
+    gone = weakref.ref(budget)
+    del budget
+    assert gone() is None

@@ -13,7 +13,9 @@ from twinbus.broker.fragment.lane import (
     Lane,
 )
 from twinbus.broker.wide_lanes import WideLanes
+from twinbus.model.descriptions import QueueDescription
 from twinbus.store.changes import StoredMessage
+from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Simulation
 
 
@@ -130,6 +132,17 @@ def test_a_lane_is_wide_while_scans_leave_something_beyond_and_narrow_when_the_b
     assert lane.is_wide
     lane.take(1)
     assert (lane.is_wide, len(wide_lanes)) == (False, 0)
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_a_backlog_is_read_in_a_wide_lane_where_there_is_one_fragment(is_partitioned: bool) -> None:
+    sim = Simulation(16)
+    queue = sim.queue(QueueDescription("q", enable_partitioning=is_partitioned))
+    for start in range(0, 5 * READY_COUNT_MAX, 500):
+        sim.send(queue, *[make_message(str(start + number), partition_key="fragment 1") for number in range(500)])
+    (fragment,) = [each for each in queue.main.fragments if each.tally.active_count]
+    sim.receiver(queue.main, 2 * READY_COUNT_MAX)
+    assert fragment.lane.is_wide is not is_partitioned
 
 
 def test_a_lane_that_is_dropped_or_narrowed_makes_room_for_another_wide_one() -> None:

@@ -27,6 +27,7 @@ from twinbus.store.changes import (
     Removed,
     SessionStateSet,
 )
+from twinbus.store.durable import DurableStore
 from twinbus.store.messaging_store import FragmentSummary, MessagingStore, RowFacts, SessionSummary
 from twinbus.store.reads import ReadTogether
 from twinbus.store.row_ids import COUNTER_MASK
@@ -291,6 +292,22 @@ def test_duplicates_are_forgotten_up_to_and_including_the_given_time(store: Mess
     assert store.duplicates(HERE) == [("c", NOON + 3)]
     store.commit([DuplicatesSeen(HERE, [("a", NOON + 4)])])
     assert store.duplicates(HERE) == [("c", NOON + 3), ("a", NOON + 4)]
+
+
+def checkpointed(store: MessagingStore) -> None:
+    if isinstance(store, DurableStore):
+        store.checkpoint()
+
+
+def test_a_duplicate_seen_again_with_an_earlier_end_is_forgotten_at_that(store: MessagingStore) -> None:
+    """The window of an entity may have been shortened."""
+    holding(store)
+    store.commit([DuplicatesSeen(HERE, [("a", NOON + 9), ("b", NOON + 9)])])
+    checkpointed(store)
+    store.commit([DuplicatesSeen(HERE, [("a", NOON + 1)]), DuplicatesForgotten(HERE, NOON + 2)])
+    assert store.duplicates(HERE) == [("b", NOON + 9)]
+    checkpointed(store)
+    assert store.duplicates(HERE) == [("b", NOON + 9)]
 
 
 def test_a_scan_may_end_at_a_number(store: MessagingStore) -> None:

@@ -11,6 +11,7 @@ from twinbus.gateway.authorization import (
     AUDIENCES_SIZE_MAX,
     CLOCK_SKEW,
     SCOPE_LENGTH_MAX,
+    TOKEN_LENGTH_MAX,
     Grant,
     Grants,
     TokenGate,
@@ -101,6 +102,14 @@ def test_an_entity_rule_opens_its_entity_and_no_other() -> None:
 def test_a_token_that_proves_nothing_is_refused_with_the_reason(token: str, reason: str) -> None:
     with pytest.raises(Unauthorized, match=reason):
         verify_token(token, PATH, RULES, NOW)
+
+
+def test_a_token_may_be_as_long_as_the_limit() -> None:
+    token = signed(AUDIENCE) + "&note="
+    padding = "x" * (TOKEN_LENGTH_MAX - len(token))
+    assert verify_token(token + padding, PATH, RULES, NOW).rights
+    with pytest.raises(Unauthorized, match="limit"):
+        verify_token(token + padding + "x", PATH, RULES, NOW)
 
 
 def test_a_token_counts_for_the_clock_skew_beyond_its_end_and_no_longer() -> None:

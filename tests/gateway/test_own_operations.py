@@ -210,6 +210,17 @@ def test_a_repair_needs_the_send_claim_where_the_messages_go(front: Front) -> No
     assert status(node.ask("com.twinbus:repair", {**range_, "remove": True}))[0] == 200
 
 
+def test_a_repair_in_place_needs_the_send_claim_on_that_entity_and_no_more(front: Front) -> None:
+    client = front.client(None)
+    for path in ("orders", "orders/$DeadLetterQueue/$management"):
+        answer = client.node("$cbs").ask("put-token", front.token(path), name=f"sb://host/{path}")
+        assert answer.application_properties["status-code"] == 202
+    range_ = {"first-sequence-number": Long(1), "last-sequence-number": Long(9)}
+    node = client.node("orders/$DeadLetterQueue/$management")
+    assert status(node.ask("com.twinbus:repair", range_))[0] == 200
+    assert status(node.ask("com.twinbus:repair", {**range_, "destination": "spread"}))[0] == 401
+
+
 def test_a_repair_is_previewed_and_then_done(front: Front) -> None:
     client = front.client()
     fill(client, 3, "orders")

@@ -41,6 +41,8 @@ ARITHMETIC: dict[type[ast.operator], tuple[str, str]] = {
 UNTESTED_CALLS = {"super", "cast", "NewType", "TypeVar", "isinstance", "getLogger"}
 UNTESTED_NAMES = {"__slots__", "__all__", "__match_args__"}
 UNTESTED_METHODS = {"__repr__"}
+UNTESTED_ARGUMENTS = {"meaning"}
+"""What is said of something on a page."""
 
 
 class Lines(NamedTuple):
@@ -261,7 +263,7 @@ class _Finder(ast.NodeVisitor):
             return
         arguments: list[ast.AST] = [*node.args, *node.keywords]
         arguments.sort(key=self._bounds)
-        if arguments and not (isinstance(arguments[-1], ast.GeneratorExp) or _is_default(node, arguments[-1])):
+        if arguments and not (isinstance(arguments[-1], ast.GeneratorExp) or _is_untested(node, arguments[-1])):
             start = self._bounds(arguments[-2])[1] if len(arguments) > 1 else self._bounds(arguments[-1])[0]
             self._replace("argument", start, self._bounds(arguments[-1])[1], b"")
         self.generic_visit(node)
@@ -287,8 +289,10 @@ def _name(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def _is_default(call: ast.Call, argument: ast.AST) -> bool:
-    """The order of bytes, which is written out and would be the same without."""
+def _is_untested(call: ast.Call, argument: ast.AST) -> bool:
+    """A text for people, or the order of bytes, which is written out and would be the same without."""
+    if isinstance(argument, ast.keyword) and argument.arg in UNTESTED_ARGUMENTS:
+        return True
     is_big = isinstance(argument, ast.Constant) and argument.value == "big"
     return is_big and _name(call.func) in ("to_bytes", "from_bytes")
 

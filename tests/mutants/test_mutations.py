@@ -52,6 +52,7 @@ def changed(source: str, kind: str) -> list[str]:
         ("argument", "f(a, b=c)", ["f(a)"]),
         ("argument", "f(a)", ["f()"]),
         ("argument", "assert f(a)", []),
+        ("argument", "f(a, meaning=b)", []),
         ("argument", 'a.to_bytes(4, "big")', []),
         ("argument", 'a.to_bytes(4, "little")', ["a.to_bytes(4)"]),
         ("argument", "zip(a, f(b), strict=True)", ["zip(a, f(), strict=True)"]),

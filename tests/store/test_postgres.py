@@ -412,6 +412,23 @@ def test_a_renewal_that_was_under_way_does_not_prolong_a_lease_that_was_given_ba
     opened(here).close()
 
 
+def test_a_lease_that_was_given_back_is_trusted_no_longer_and_not_renewed(here: PostgresPlace) -> None:
+    told: list[float] = []
+    asked = threading.Semaphore(0)
+
+    def may_serve() -> bool:
+        asked.release()
+        return True
+
+    keeper = LeaseKeeper(lambda _, until: told.append(until), may_serve)
+    PostgresStore(here, Owner.this_process(), renewal=keeper).close()
+    assert told[-1] == 0.0
+    for _ in range(3):
+        assert asked.acquire(timeout=20)
+    assert told[-1] == 0.0
+    keeper.close()
+
+
 def test_nobody_trusts_a_lease_that_was_taken_by_another(here: PostgresPlace) -> None:
     told: list[float] = []
     keeper = LeaseKeeper(lambda _, until: told.append(until), lambda: True)

@@ -222,8 +222,7 @@ class Session:
 
     def _run_like(self, data: bytes, start: int, end: int) -> "_Run | None":
         fields = read_transfer(data, start, end)
-        if fields is None:
-            return None
+        assert fields is not None, "it has just been taken"
         handle, delivery_id, _, message_format, settled, more, payload_start = fields
         if delivery_id == NO_ID:
             return None

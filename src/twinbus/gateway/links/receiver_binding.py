@@ -63,7 +63,6 @@ class ReceiverBinding:
         "_granted",
         "_is_drain_due",
         "_is_end_due",
-        "_is_over",
         "_is_paused",
         "_is_socket_full",
         "_left_paces",
@@ -131,7 +130,6 @@ class ReceiverBinding:
         if self._pace is not None and self._pace.rests_until > now:
             self._rests_until = self._pace.rests_until
         self._is_paused = self._rests_until > 0  # for this, or a full socket
-        self._is_over = False  # the queue has let go of this receiver
 
     # Called by the queue.
 
@@ -168,7 +166,6 @@ class ReceiverBinding:
             self._drain()
 
     def session_lost(self, error: MessagingError) -> None:
-        self._is_over = True
         self._link.detach(error)
         self._wake()
 
@@ -183,7 +180,7 @@ class ReceiverBinding:
         """Follow the link's credit as it is now: the event may be older than deliveries of the same read."""
         link = self._link
         self._used_at = now
-        if not self._is_paused and not self._is_over:
+        if not self._is_paused:
             self._grant(link.credit)
             if self.credit > 0:
                 self._queue.pump(now, self)
@@ -384,8 +381,7 @@ class ReceiverBinding:
             self._unsettled.clear()
         if self._pace is not None:
             self._left_paces.leave(self.path, self._pace)
-        if not self._is_over:
-            self._queue.detach(self, now)
+        self._queue.detach(self, now)
         self._end()
 
     def _end(self) -> None:
