@@ -214,3 +214,39 @@ def test_descriptors_nested_deeper_than_the_limit_are_refused() -> None:
     assert decode_value(described * DEPTH_MAX + b"\x40", 0)[1] == 3 * DEPTH_MAX + 1
     with pytest.raises(DecodeError, match="nested deeper"):
         decode_value(described * (DEPTH_MAX + 1) + b"\x40", 0)
+
+
+def _array_of(content: bytes, count: int = 1) -> bytes:
+    """`content`: the constructor of its elements, and their bytes."""
+    return b"\xf0" + (4 + len(content)).to_bytes(4, "big") + count.to_bytes(4, "big") + content
+
+
+def _nested_arrays(levels: int) -> bytes:
+    content = b"\x40"
+    for _ in range(levels - 1):
+        content = _array_of(content)
+    return _array_of(content)
+
+
+def test_arrays_are_nested_as_deep_as_the_limit_and_each_descriptor_in_one_is_a_level() -> None:
+    described = b"\x00\x53\x01"
+    for read, refused in (
+        (_nested_arrays(DEPTH_MAX), _nested_arrays(DEPTH_MAX + 1)),
+        (_array_of(described * (DEPTH_MAX - 1) + b"\x40"), _array_of(described * DEPTH_MAX + b"\x40")),
+    ):
+        assert decode_value(read, 0)[1] == len(read)
+        with pytest.raises(DecodeError, match="nested deeper"):
+            decode_value(refused, 0)
+
+
+def test_an_array_has_as_many_elements_as_the_limit() -> None:
+    full, over = (_array_of(b"\x50" + bytes(count), count) for count in (ELEMENTS_MAX, ELEMENTS_MAX + 1))
+    assert len(decode_value(full, 0)[0].values) == ELEMENTS_MAX
+    with pytest.raises(DecodeError, match="the limit is"):
+        decode_value(over, 0)
+
+
+def test_a_large_map_may_have_two_keys_for_each_hash() -> None:
+    """As that of 1 and of 2**61, which is 1 in the field of hashes."""
+    pairs = {number + twin: None for number in range(EQUAL_HASHES_MAX) for twin in (0, 2**61 - 1)}
+    assert decode_value(encode_value(pairs), 0)[0] == pairs
