@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,7 @@ from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.outcomes import DeadLetter
 from twinbus.broker.replies import Holdings, QueueCounts
 from twinbus.errors import EntityAlreadyExists, EntityNotFound, FragmentUnavailable
-from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, EachReply, Simulation
@@ -415,6 +416,22 @@ def test_a_subscription_follows_a_new_description(sim: Simulation) -> None:
     sim.entities.update(changed, sim.now, answer)
     assert answer.value is None
     assert (subscription.description, subscription.settings.max_delivery_count) == (changed, 3)
+
+
+def test_a_topic_and_its_subscriptions_follow_its_new_description(sim: Simulation) -> None:
+    topic = sim.topic(TopicDescription("t", enable_partitioning=True))
+    subscription = sim.subscription(SubscriptionDescription("t", "s"))
+    changed = replace(topic.description, max_message_size_kb=512, status=EntityStatus.DISABLED)
+    answers: list[Answer[None]] = [Answer(), Answer()]
+    sim.lose_store(2)
+    sim.entities.update(changed, sim.now, answers[0])
+    assert isinstance(answers[0].error, FragmentUnavailable)
+    assert topic.settings.can_send
+    sim.return_store(2)
+    sim.entities.update(changed, sim.now, answers[1])
+    assert answers[1].value is None
+    assert topic.description == changed
+    assert (topic.settings.can_send, subscription.settings.message_size_max) == (False, 512 * 1024)
 
 
 def test_a_subscription_does_not_change_while_a_store_of_it_is_unhealthy(sim: Simulation) -> None:

@@ -527,3 +527,38 @@ def test_a_fragment_without_a_store_refuses_what_is_pinned_to_it(
     transaction = sim.transaction()
     send(sim, transaction, queue, make_message("a", partition_key="order-2"))
     committed(sim, transaction)
+
+
+def test_a_message_of_a_session_whose_lock_has_ended_cannot_be_settled_though_nobody_was_told(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("s", requires_session=True, lock_duration=30_000))
+    sim.send(queue, make_message("m", session_id="x"))
+    lock = sim.accept(queue.main, "x").value
+    receiver = sim.receiver(queue.main, 1, session=lock)
+    (delivery,) = receiver.take()
+    sim.clock.advance(30_000)
+    with pytest.raises(SessionLockLost):
+        sim.transaction().settle(queue.main, [delivery.lock_token], COMPLETE, sim.now, session=lock)
+
+
+def test_nothing_is_settled_by_no_token(sim: Simulation, queue: QueueEntity) -> None:
+    with pytest.raises(MessageLockLost):
+        sim.transaction().settle(queue.main, [], COMPLETE, sim.now)
+
+
+def test_the_state_of_a_session_is_set_at_the_home_of_a_transaction_alone(sim: Simulation, queue: QueueEntity) -> None:
+    other = sim.queue(QueueDescription("s", requires_session=True))
+    sim.send(other, make_message("m", session_id="x"))
+    assert sim.accept(other.main, "x").value.is_held
+    with pytest.raises(NotAllowed, match="'s'"):
+        sim.transaction().set_session_state(other.main, "x", b"state", sim.now, queue)
+
+
+@pytest.mark.one_node("asked of one message broker")
+def test_a_message_broker_has_open_work_while_a_transaction_is_open(sim: Simulation, queue: QueueEntity) -> None:
+    (broker,) = sim.brokers
+    assert not broker.has_open_work
+    transaction = sim.transaction()
+    send(sim, transaction, queue, make_message("m"))
+    assert broker.has_open_work
+    committed(sim, transaction)
+    assert not broker.has_open_work

@@ -4,7 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from twinbus.broker.commands import GetSessionState, ListSessions, Peek, Purge, ReceiveDeferred, SetSessionState
+from twinbus.broker.commands import (
+    CountSessions,
+    GetSessionState,
+    ListSessions,
+    Peek,
+    Purge,
+    ReceiveDeferred,
+    SetSessionState,
+)
 from twinbus.broker.consumer import ReceiveMode, SessionLock, SessionRequest, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.session_desk import DETACH_SLACK
@@ -734,3 +742,22 @@ def test_a_session_whose_store_moves_keeps_what_it_has_locked_and_gets_the_rest(
     queue.main.detach(receiver, sim.now)
     sim.run()
     assert session_receiver(sim, queue, "S").ids() == ["next"]
+
+
+def test_sessions_are_counted_and_those_with_most_messages_come_first(sim: Simulation, queue: QueueEntity) -> None:
+    for session_id, count in (("few", 1), ("many", 3), ("some", 2), ("as few", 1)):
+        send(sim, queue, session_id, *[str(number) for number in range(count)])
+    session_receiver(sim, queue, "some", credit=1)
+    everything = sim.ask(queue.main, CountSessions(0, 10)).value
+    assert (everything.sessions, everything.held, everything.active, everything.is_all) == (4, 1, 7, True)
+    assert everything.page == [("many", 3, False), ("some", 2, True), ("as few", 1, False), ("few", 1, False)]
+    assert sim.ask(queue.main, CountSessions(1, 2)).value == everything._replace(page=everything.page[1:3])
+
+
+def test_the_lock_of_a_message_of_a_session_is_not_renewed_by_itself(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "x", "m")
+    (delivery,) = session_receiver(sim, queue, "x").take()
+    answer = Answer[list[Millis]]()
+    queue.main.renew([delivery.lock_token], sim.now, answer)
+    sim.run()
+    assert isinstance(answer.error, NotAllowed)

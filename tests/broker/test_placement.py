@@ -504,6 +504,23 @@ def test_after_a_lost_reply_one_other_fragment_is_tried(sim: Simulation, queue: 
     assert copies(sim, queue, "m") == 2
 
 
+@pytest.mark.one_node("what goes from one database to another between nodes is in tests of the cluster")
+@pytest.mark.rule("A4.6")
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_after_a_lost_reply_a_store_of_another_database_is_tried(
+    sim: Simulation, queue: QueueEntity, is_batch: bool
+) -> None:
+    """Those of one database fail together: a second lost reply would leave the sender with an error."""
+    for broker in sim.brokers:
+        broker.database = broker.index // 8
+    first = queue.main.fragments[0].broker
+    for port in sim.ports[8 * first.database : 8 * first.database + 8] if first.database is not None else ():
+        port.next_fault = Fault.LOSE_REPLY
+    assert _send_one(sim, queue, is_batch) is None
+    (index,) = where(queue).values()
+    assert queue.main.fragments[index].broker.database != first.database
+
+
 @pytest.mark.rule("A4.6")
 def test_after_silence_one_other_fragment_is_tried(sim: Simulation, queue: QueueEntity) -> None:
     for port in sim.ports:

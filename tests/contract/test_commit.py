@@ -40,6 +40,7 @@ from twinbus.store.changes import (
     SharedRows,
 )
 from twinbus.store.messaging_store import MessagingStore, RowFacts
+from twinbus.store.room import RoomLeft
 
 
 def test_an_enqueued_row_is_read_back_with_every_field(store: MessagingStore) -> None:
@@ -309,3 +310,14 @@ def test_rows_altered_together_get_a_state_and_a_due_time_and_keep_the_rest(stor
     store.commit([AlteredTogether(HERE, [2], SCHEDULED, NOON + 7), AlteredTogether(HERE, [3], ACTIVE, 0)])
     assert store.due(HERE, NOON + 7, 10) == ([2], NEVER)
     assert store.expired(HERE, NOON + 3, 10) == ([1, 3], NOON + 5)
+
+
+def test_a_store_with_little_in_it_is_not_pressed_has_room_and_comes_to_rest(store: MessagingStore) -> None:
+    holding(store, row(1))
+    while store.catch_up():
+        pass
+    store.rest()
+    assert not store.is_pressed()
+    assert store.room_left() is RoomLeft.ENOUGH
+    assert store.kept_in()
+    assert numbers(everything(store)) == [1]

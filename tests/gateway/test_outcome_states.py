@@ -61,6 +61,11 @@ def test_every_other_outcome_is_confirmed_as_it_came(state: DeliveryState) -> No
     assert confirmation(state) == state
 
 
+@pytest.mark.parametrize("state", [None, Received(section_number=0, section_offset=0)])
+def test_what_is_no_outcome_is_confirmed_as_released(state: DeliveryState | None) -> None:
+    assert confirmation(state) == RELEASED
+
+
 @given(st.lists(st.integers(0, 60), unique=True))
 def test_ranges_hold_every_number_once_and_no_other(numbers: list[int]) -> None:
     found = [number for first, last in ranges(numbers) for number in range(first, last + 1)]

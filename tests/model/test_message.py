@@ -36,7 +36,7 @@ from twinbus.model.content import (
 from twinbus.model.delivery import encode_delivery
 from twinbus.model.identity import LIFETIME_MAX
 from twinbus.model.message import check_batch_size, is_front_too_large, read_content, sent_size, split_batch
-from twinbus.model.message_limits import HEADER_SIZE_MAX
+from twinbus.model.message_limits import BATCH_SIZE_MAX, HEADER_SIZE_MAX
 from twinbus.model.rules.view import SYSTEM_PROPERTIES, FilterView
 
 PING = Symbol("application/vnd.ms-servicebus-ping")
@@ -455,6 +455,15 @@ def test_each_message_of_a_batch_counts_with_the_front_of_its_data_section(size:
     check_batch_size("q", payloads, 3 * counted)
     with pytest.raises(MessageTooLarge):
         check_batch_size("q", payloads, 3 * counted - 1)
+
+
+def test_a_single_message_in_a_batch_may_be_as_large_as_one_that_comes_alone() -> None:
+    size_max = BATCH_SIZE_MAX + 100
+    check_batch_size("q", [bytes(size_max)], size_max)
+    with pytest.raises(MessageTooLarge):
+        check_batch_size("q", [bytes(size_max + 1)], size_max)
+    with pytest.raises(MessageTooLarge):
+        check_batch_size("q", [bytes(size_max - 100), b"x"], size_max)
 
 
 @pytest.mark.parametrize("payload", [section(0x77, b""), section(0x75, "text"), body(b"\xff")])
