@@ -438,3 +438,23 @@ def test_our_channels_stay_within_what_the_peer_allows() -> None:
     assert isinstance(close, Close)
     assert close.error is not None
     assert close.error.condition == "amqp:resource-limit-exceeded"
+
+
+def test_a_stranger_begins_as_many_sessions_as_it_may_have_and_no_more() -> None:
+    script = Script(stranger_session_count_max=2).open()
+    script.connection.restrain()
+    assert [script.begin(channel).channel for channel in (0, 1)] == [0, 1]
+    script.raw()
+    script.say(Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10), channel=2)
+    *_, close = script.heard()
+    assert isinstance(close, Close)
+    assert close.error is not None
+    assert close.error.condition == "amqp:resource-limit-exceeded"
+
+
+def test_a_begin_that_answers_ours_is_not_one_more_session() -> None:
+    script = Script(stranger_session_count_max=1).open()
+    script.connection.restrain()
+    session = script.connection.begin()
+    script.say(Begin(remote_channel=session.channel, next_outgoing_id=0, incoming_window=10, outgoing_window=10))
+    assert session.remote_channel == 0
