@@ -53,9 +53,12 @@ def _is_of(row: Row, key: str | None) -> bool:
     return key is None or (session_id is not None and session_key(session_id) == key)
 
 
-def row_facts(number: int, row: Row) -> RowFacts:
-    state, due_at, expires_at, delivery_count, _, _, size, session_id, _ = row
-    return RowFacts(number, state, due_at, expires_at, delivery_count, session_id, size)
+def facts_of(found: Sequence[tuple[int, int, Row]]) -> RowFacts:
+    if not found:
+        return RowFacts()
+    numbers, _, rows = zip(*found, strict=True)
+    states, due_at, expires_at, delivery_counts, _, _, sizes, session_ids, _ = zip(*rows, strict=True)
+    return RowFacts(numbers, states, due_at, expires_at, delivery_counts, session_ids, sizes)
 
 
 class FragmentView:
