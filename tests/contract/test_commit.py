@@ -114,10 +114,9 @@ def test_the_same_rows_for_several_fragments_are_rows_of_each_with_numbers_of_it
 
 def test_rows_that_become_active_together_are_as_if_each_did_by_itself(store: MessagingStore) -> None:
     holding(store, *[row(number, b"%d" % number, state=SCHEDULED, due_at=NOON) for number in (1, 2, 3)])
-    assert store.facts(HERE, [3, 9, 1]) == [
-        RowFacts(3, SCHEDULED, NOON, NEVER, 0, None, 1),
-        RowFacts(1, SCHEDULED, NOON, NEVER, 0, None, 1),
-    ]
+    assert store.facts(HERE, [3, 9, 1]) == RowFacts(
+        (3, 1), (SCHEDULED, SCHEDULED), (NOON, NOON), (NEVER, NEVER), (0, 0), (None, None), (1, 1)
+    )
     store.commit([ActivatedTogether(HERE, [3, 99, 1], 4, NOON + 1, [NEVER, 7, NOON + 5])])
     rows = {found.sequence_number: found for found in everything(store)}
     assert {number: (found.content, found.state, found.expires_at) for number, found in rows.items()} == {

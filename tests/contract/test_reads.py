@@ -315,7 +315,7 @@ def test_a_scan_may_end_at_a_number(store: MessagingStore) -> None:
     store.commit([Altered(HERE, 3, DEFERRED, 0, 0, NEVER), Enqueued(HERE, [row(5), row(6, state=DEFERRED)])])
     for last, found in ((0, []), (1, [1]), (3, [1, 2, 3]), (5, [1, 2, 3, 4, 5]), (UNLIMITED, [1, 2, 3, 4, 5, 6])):
         assert numbers(store.scan(HERE, 0, 10, UNLIMITED, EVERY_STATE, last=last)) == found
-        assert [each.sequence_number for each in store.facts_after(HERE, 0, 10, EVERY_STATE, last)] == found
+        assert list(store.facts_after(HERE, 0, 10, EVERY_STATE, last).numbers) == found
     assert numbers(store.scan(HERE, 1, 10, UNLIMITED, {DEFERRED}, last=5)) == [2, 3]
 
 
@@ -324,12 +324,11 @@ def test_facts_after_a_number_are_those_of_the_rows_that_a_scan_finds(store: Mes
         store, row(1), row(2, b"22", session_id="a", delivery_count=3), row(3, state=SCHEDULED, due_at=NOON), row(4)
     )
     store.commit([Removed(HERE, [1]), Altered(HERE, 4, DEFERRED, 1, 0, NEVER, b"four!")])
-    assert store.facts_after(HERE, 0, 2, EVERY_STATE) == [
-        RowFacts(2, ACTIVE, 0, NEVER, 3, "a", 2),
-        RowFacts(3, SCHEDULED, NOON, NEVER, 0, None, 7),
-    ]
-    assert store.facts_after(HERE, 0, 9, {DEFERRED}) == [RowFacts(4, DEFERRED, 0, NEVER, 1, None, 5)]
-    assert store.facts(HERE, [4, 1, 3]) == [
-        *store.facts_after(HERE, 3, 1, EVERY_STATE),
-        *store.facts_after(HERE, 2, 1, EVERY_STATE),
-    ]
+    assert store.facts_after(HERE, 0, 2, EVERY_STATE) == RowFacts(
+        (2, 3), (ACTIVE, SCHEDULED), (0, NOON), (NEVER, NEVER), (3, 0), ("a", None), (2, 7)
+    )
+    assert store.facts_after(HERE, 0, 9, {DEFERRED}) == RowFacts((4,), (DEFERRED,), (0,), (NEVER,), (1,), (None,), (5,))
+    assert store.facts(HERE, [4, 1, 3]) == RowFacts(
+        (4, 3), (DEFERRED, SCHEDULED), (0, NOON), (NEVER, NEVER), (1, 0), (None, None), (5, 7)
+    )
+    assert store.facts_after(HERE, 4, 9, EVERY_STATE) == store.facts(HERE, [1, 9]) == RowFacts()

@@ -18,6 +18,7 @@ from tests.model.messages import (
 from twinbus.amqp.codec.sections import FOOTER, Header, Sections, decode_sections
 from twinbus.amqp.codec.types import Int, Long, Symbol, Timestamp, UByte, UInt, Value
 from twinbus.clock import NEVER
+from twinbus.model.content import without_body
 from twinbus.model.delivery import encode_delivery, encode_locked, encode_peeked, encode_peeked_row, split_peeked
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import StoredMessage
@@ -274,9 +275,24 @@ def test_rows_that_somebody_looks_at_are_encoded_as_they_are_one_by_one() -> Non
 def test_the_data_of_a_body_are_apart_if_it_is_one_data_section(written: bytes, data: bytes) -> None:
     content = received(properties_section() + written).content
     rows = [StoredMessage(number, content, 1_000, NEVER) for number in (7, 8)]
-    fronts, bodies = split_peeked(rows)
+    fronts, bodies, sizes = split_peeked(rows)
     assert [bytes(each) for each in bodies] == [data] * 2
     assert [front + data for front in fronts] == encode_peeked(rows)
+    assert sizes == [len(content)] * 2
+
+
+@pytest.mark.parametrize("written", [body(b"x" * 300), body(b"x") + body(b"y"), section(0x77, "text"), b""])
+def test_a_payload_whose_body_nobody_wants_ends_before_it(written: bytes) -> None:
+    """Whether it is like the one before or not: every other one has a longer id."""
+    contents = [received(properties_section("i" * (1 + place % 2)) + written).content for place in range(6)]
+    rows = [
+        StoredMessage(place, content, 1_000, NEVER if place < 4 else 9_000) for place, content in enumerate(contents)
+    ]
+    fronts, bodies, sizes = split_peeked(rows, with_bodies=False)
+    assert [len(front) + len(written) for front in fronts] == [len(payload) for payload in encode_peeked(rows)]
+    assert all(payload.startswith(front) for front, payload in zip(fronts, encode_peeked(rows), strict=True))
+    assert bodies == [b""] * 6
+    assert sizes == [len(without_body(content)) for content in contents]
 
 
 def test_where_the_data_of_a_body_begin_is_not_taken_from_a_body_that_only_begins_alike() -> None:

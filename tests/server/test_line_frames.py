@@ -1,5 +1,6 @@
 """Frames between a namespace and its store process: whole in, whole out, however they are cut on the way."""
 
+import pickle
 import socket
 import tracemalloc
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 from twinbus.server.stores.host import READ_BYTES, SocketEnd
 from twinbus.server.stores.line_frames import (
     COMMIT,
+    EVENT,
     HEADER,
     LAID,
+    LAID_EVENT,
     LAID_PART_BYTES_MAX,
     LAID_ROWS,
     PART_BYTES_MAX,
@@ -21,9 +24,11 @@ from twinbus.server.stores.line_frames import (
     SOME_LAID_ROWS,
     SOME_ROWS,
     FrameSpace,
+    event_frame,
     frame,
     row_frames,
 )
+from twinbus.server.stores.served_store import Answer
 from twinbus.server.stores.shared_room import LAID_SIZE_MIN, Room
 from twinbus.server.stores.worker import Commit
 from twinbus.store.changes import StoredMessage
@@ -69,6 +74,26 @@ def test_the_last_part_of_an_answer_says_so_in_the_room_too() -> None:
     room = Room(memoryview(bytearray(4 * LAID_PART_BYTES_MAX)))
     kinds = [HEADER.unpack_from(b"".join(pieces))[0] for _, pieces in row_frames(rows_of(*[LAID_SIZE_MIN] * 40), room)]
     assert kinds == [SOME_LAID_ROWS, LAID_ROWS]
+
+
+def test_a_large_answer_of_any_kind_is_laid_down_and_what_finds_no_room_is_sent() -> None:
+    memory = memoryview(bytearray(4 * LAID_SIZE_MIN))
+    room = Room(memory)
+    answers = [Answer(bytes([number]) * 3 * LAID_SIZE_MIN) for number in range(3)]
+    kinds: list[int] = []
+    for number, answer in enumerate([*answers, Answer("little")]):
+        data = event_frame(answer, room)
+        kind, size = HEADER.unpack_from(data)
+        kinds.append(kind)
+        content = memoryview(data)[HEADER.size :]
+        assert len(content) == size
+        if kind == LAID_EVENT:
+            place, length = LAID.unpack(content)
+            content = memory[place : place + length]
+        assert pickle.loads(content) == answer
+        if number == 1:
+            room.give_up(1)  # the first one was read
+    assert kinds == [LAID_EVENT, EVENT, LAID_EVENT, EVENT]
 
 
 def feed(space: FrameSpace, data: bytes, step: int) -> list[tuple[int, bytes]]:

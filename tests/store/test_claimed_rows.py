@@ -19,10 +19,12 @@ from twinbus.store.changes import Altered, AlteredTogether, Change, Enqueued, Fr
 from twinbus.store.checksums import restated_difference, row_sum
 from twinbus.store.durable import DurableStore
 from twinbus.store.folder import checkpoint as folder_checkpoint
+from twinbus.store.folder.journal import segment_numbers
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME, Snapshot
 from twinbus.store.memory import MemoryStore
 from twinbus.store.postgres import checkpoint as postgres_checkpoint
+from twinbus.store.store_limits import StoreLimits
 
 COUNT = 120
 OWNER = 77
@@ -87,6 +89,25 @@ def test_runs_that_get_a_state_together_are_in_the_tables_what_they_are_in_memor
         assert store.due(HERE, 10, COUNT) == memory.due(HERE, 10, COUNT)
     store.checkpoint()
     assert not store.check(-1).damaged
+
+
+def test_a_claim_of_messages_that_were_just_sent_takes_no_more_room_for_them(tmp_path: Path) -> None:
+    with closing(FolderStore(tmp_path / "store", StoreLimits(segment_entries_max=COUNT + 10))) as store:
+        store.commit([FragmentCreated(HERE), Enqueued(HERE, [row(number) for number in range(1, COUNT + 1)])])
+        store.commit([AlteredTogether(HERE, list(range(1, COUNT + 1)), DEFERRED, OWNER)])
+        store.commit([Removed(HERE, list(range(1, COUNT + 1)))])
+        assert everything(store) == []
+        assert segment_numbers(tmp_path / "store") == [1], "nothing has to leave the journal"
+
+
+def test_a_claim_of_messages_in_the_tables_takes_room_for_them(tmp_path: Path) -> None:
+    with closing(FolderStore(tmp_path / "store", StoreLimits(segment_entries_max=COUNT - 10))) as store:
+        store.commit([FragmentCreated(HERE), Enqueued(HERE, [row(number) for number in range(1, COUNT + 1)])])
+        store.checkpoint()
+        before = max(segment_numbers(tmp_path / "store"))
+        store.commit([AlteredTogether(HERE, list(range(1, COUNT + 1)), DEFERRED, OWNER)])
+        store.catch_up()
+        assert max(segment_numbers(tmp_path / "store")) > before
 
 
 def sum_of(*facts: Any) -> int:

@@ -514,7 +514,7 @@ def test_what_was_asked_about_and_is_gone_since_does_not_become_active(folder: P
     store = FolderStore(folder)
     holding(store, *[row(number, b"x", state=SCHEDULED, due_at=5) for number in range(1, 5)])
     store.checkpoint()
-    assert [facts.sequence_number for facts in store.facts(HERE, [1, 2, 3, 4])] == [1, 2, 3, 4]
+    assert store.facts(HERE, [1, 2, 3, 4]).numbers == (1, 2, 3, 4)
     store.commit([Removed(HERE, [1]), ActivatedTogether(HERE, [1, 2], 5, 6, [NEVER, NEVER])])
     store.commit([ActivatedTogether(HERE, [2, 3], 7, 6, [NEVER, NEVER])])
     assert numbers(everything(store)) == [4, 6, 8]

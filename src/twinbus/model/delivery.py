@@ -144,7 +144,7 @@ def _pack_alike(token_at: int, time_at: int) -> Callable[..., bytes]:
 
 def encode_peeked(rows: Sequence[Peeked]) -> list[bytes]:
     """Payloads of rows that somebody looks at, each with its state."""
-    fronts, bodies = split_peeked(rows)
+    fronts, bodies, _ = split_peeked(rows)
     return [b"".join(parts) for parts in zip(fronts, bodies, strict=True)]
 
 
@@ -160,13 +160,21 @@ class _Alike(NamedTuple):
     body_at: int  # in the content
 
 
-def split_peeked(rows: Sequence[Peeked]) -> tuple[list[bytes], list[bytes | memoryview]]:
+class SplitPayloads(NamedTuple):
+    fronts: list[bytes]
+    bodies: list[bytes | memoryview]
+    sizes: list[int]  # of the contents, as far as they are in here
+
+
+def split_peeked(rows: Sequence[Peeked], *, with_bodies: bool = True) -> SplitPayloads:
     """As `encode_peeked`, each payload in two parts: up to where the data of its body begin, and those.
 
-    A body that is anything but one data section belongs to the first part.
+    A body that is anything but one data section belongs to the first part. Bodies that nobody wants are empty, and so is what follows
+    them.
     """
     fronts: list[bytes] = []
     bodies: list[bytes | memoryview] = []
+    sizes: list[int] = []
     known: dict[bytes, _Alike] = {}
     known_size = 0
     form, form_size, data_at = b"", -1, 0  # of the last body: what comes before its data, and the size of the content
@@ -183,7 +191,9 @@ def split_peeked(rows: Sequence[Peeked]) -> tuple[list[bytes], list[bytes | memo
             and not (row.due_at and content.find(_CLAIMED_BY, 0, alike.body_at) >= 0)
         ):
             pack, before_time, shown_state, _, _, _, body_at = alike
-            if len(content) != form_size or content[body_at:data_at] != form:
+            if not with_bodies:
+                data_at = body_at
+            elif len(content) != form_size or content[body_at:data_at] != form:
                 data_at = _data_at(content, body_at)
                 form, form_size = content[body_at:data_at], len(content)
             front = pack(before_time, row.enqueued_at, _SEQUENCE_NUMBER, row.sequence_number, shown_state)
@@ -193,15 +203,19 @@ def split_peeked(rows: Sequence[Peeked]) -> tuple[list[bytes], list[bytes | memo
             _, header_size, _, count, delivery_size, size, properties, application = _unpack_prefix(content)
             known_size = _PREFIX_SIZE + header_size
             body_at = known_size + delivery_size + size + properties + application
-            data_at = _data_at(content, body_at)
+            data_at = _data_at(content, body_at) if with_bodies else body_at
             form, form_size = content[body_at:data_at], len(content)
             fronts.append(payload[: len(payload) - len(content) + data_at])
             if not delivery_size and (not row.due_at or row.state == DEFERRED):
                 if len(known) == ALIKE_MAX:
                     known.clear()
                 known[content[:known_size]] = _alike(row, content[_PREFIX_SIZE:known_size], count, size, body_at)
-        bodies.append(content[data_at:] if len(content) < VIEW_SIZE_MIN else memoryview(content)[data_at:])
-    return fronts, bodies
+        if with_bodies:
+            bodies.append(content[data_at:] if len(content) < VIEW_SIZE_MIN else memoryview(content)[data_at:])
+            sizes.append(len(content))
+        else:
+            sizes.append(data_at)
+    return SplitPayloads(fronts, bodies if with_bodies else [b""] * len(fronts), sizes)
 
 
 def _alike(row: Peeked, header: bytes, count: int, size: int, body_at: int) -> _Alike:

@@ -23,7 +23,7 @@ from twinbus.store.changes import Change, FragmentKey, StoredMessage
 from twinbus.store.damage import CheckedPage, Damage, RowsDamaged
 from twinbus.store.journal_record import decode_changes, encode_changes
 from twinbus.store.layers.checkpoint_thread import CheckpointThread, StartTask, start_thread
-from twinbus.store.layers.fragment_view import FragmentView, row_facts, sum_fragments
+from twinbus.store.layers.fragment_view import FragmentView, facts_of, sum_fragments
 from twinbus.store.layers.hidden_fronts import HiddenFront, HiddenFronts, TimesOf
 from twinbus.store.layers.located_changes import SIZE, LocatedChange, RowsAdded
 from twinbus.store.layers.overlay import FragmentOverlay, Layer
@@ -251,11 +251,11 @@ class DurableStore:
         with self._view(fragment) as view:
             return view.read(sequence_numbers, bytes_max)
 
-    def facts(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[RowFacts]:
+    def facts(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> RowFacts:
         with self._view(fragment) as view:
             found = view.find_all(sequence_numbers)
         self._seen = rows_seen(fragment, found)
-        return [row_facts(number, row) for number, _, row in found]
+        return facts_of(found)
 
     def facts_after(
         self,
@@ -264,11 +264,11 @@ class DurableStore:
         count_max: int,
         states: Collection[MessageState],
         last: int | None = None,
-    ) -> list[RowFacts]:
+    ) -> RowFacts:
         with self._view(fragment) as view:
             found = view.find_after(after, count_max, states, last)
         self._seen = rows_seen(fragment, found)
-        return [row_facts(number, row) for number, _, row in found]
+        return facts_of(found)
 
     def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
         with self._view(fragment) as view:

@@ -125,15 +125,15 @@ def _first(waiting: list[tuple[Millis, int]], now: Millis, count_max: int) -> tu
     return numbers, waiting[len(numbers)][0] if len(numbers) < len(waiting) else NEVER
 
 
-def _facts(row: StoredMessage) -> RowFacts:
+def _facts(rows: Sequence[StoredMessage]) -> RowFacts:
     return RowFacts(
-        row.sequence_number,
-        row.state,
-        row.due_at,
-        row.expires_at,
-        row.delivery_count,
-        row.session_id,
-        len(row.content),
+        tuple(row.sequence_number for row in rows),
+        tuple(int(row.state) for row in rows),
+        tuple(row.due_at for row in rows),
+        tuple(row.expires_at for row in rows),
+        tuple(row.delivery_count for row in rows),
+        tuple(row.session_id for row in rows),
+        tuple(len(row.content) for row in rows),
     )
 
 
@@ -250,8 +250,8 @@ class MemoryStore:
             chosen = chosen[: max(1, sum([size <= bytes_max for size in sizes]))]
         return [copy_of(row) for row in chosen]
 
-    def facts(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[RowFacts]:
-        return [_facts(row) for row in self.read(fragment, sequence_numbers)]
+    def facts(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> RowFacts:
+        return _facts(self.read(fragment, sequence_numbers))
 
     def facts_after(
         self,
@@ -260,9 +260,9 @@ class MemoryStore:
         count_max: int,
         states: Collection[MessageState],
         last: int | None = None,
-    ) -> list[RowFacts]:
+    ) -> RowFacts:
         rows = (row for row in self._fragment(fragment).after(after, last) if row.state in states)
-        return [_facts(row) for row in islice(rows, count_max)]
+        return _facts(list(islice(rows, count_max)))
 
     def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:
         rows = self._fragment(fragment).rows.values()

@@ -39,13 +39,16 @@ class SessionSummary:
 
 
 class RowFacts(NamedTuple):
-    sequence_number: int
-    state: int
-    due_at: Millis
-    expires_at: Millis
-    delivery_count: int
-    session_id: str | None
-    size: int  # of the content
+    """Of some rows, in columns: whoever asks for thousands wants a few of them, and an object for each row costs more than all
+    the rest."""
+
+    numbers: Sequence[int] = ()
+    states: Sequence[int] = ()
+    due_at: Sequence[Millis] = ()
+    expires_at: Sequence[Millis] = ()
+    delivery_counts: Sequence[int] = ()
+    session_ids: Sequence[str | None] = ()
+    sizes: Sequence[int] = ()  # of the contents
 
 
 def by_name(session: SessionSummary) -> str:
@@ -155,7 +158,7 @@ class MessagingStore(Protocol):
         but never before the first row."""
         ...
 
-    def facts(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[RowFacts]:
+    def facts(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> RowFacts:
         """Of the rows with these numbers that exist, in the order asked for, without their content."""
         ...
 
@@ -166,7 +169,7 @@ class MessagingStore(Protocol):
         count_max: int,
         states: Collection[MessageState],
         last: int | None = None,
-    ) -> list[RowFacts]:
+    ) -> RowFacts:
         """As `scan`, without their content and however large that is."""
         ...
 

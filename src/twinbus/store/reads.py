@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import compress, takewhile
+from itertools import compress, islice, takewhile
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from twinbus.clock import NEVER, Millis
@@ -108,27 +108,20 @@ class PackedScan:
     filter: SqlFilter | None = None
 
     def run(self, store: MessagingStore) -> PackedRows:
-        scan = Scan(
-            self.fragment,
-            self.after,
-            self.count_max,
-            self.bytes_max,
-            self.states,
-            with_bodies=self.with_bodies,
-            last=self.last,
+        rows = store.scan(
+            self.fragment, self.after, self.count_max, self.bytes_max, self.states, session_id=None, last=self.last
         )
-        rows = scan.run(store)
         reached = rows[-1].sequence_number if rows else self.last
-        has_more = reached < self.last and store.facts_after(self.fragment, reached, 1, self.states, self.last)
+        has_more = reached < self.last and store.facts_after(self.fragment, reached, 1, self.states, self.last).numbers
         shown = unexpired(rows, self.now)
         if self.filter is not None:
             shown = matching(_test_of(self.filter), shown)
-        return pack_rows(shown, reached + 1 if has_more else None)
+        return pack_rows(shown, reached + 1 if has_more else None, with_bodies=self.with_bodies)
 
 
-def pack_rows(rows: Rows, next_number: int | None) -> PackedRows:
-    fronts, bodies = split_peeked(hide_hops(rows))
-    return PackedRows(*pack(fronts), *pack(bodies), pack_numbers([len(row.content) for row in rows]), next_number)
+def pack_rows(rows: Rows, next_number: int | None, *, with_bodies: bool = True) -> PackedRows:
+    fronts, bodies, sizes = split_peeked(hide_hops(rows), with_bodies=with_bodies)
+    return PackedRows(*pack(fronts), *pack(bodies), pack_numbers(sizes), next_number)
 
 
 _test_of = lru_cache(64)(compile_test)
@@ -149,7 +142,8 @@ def _matches(test: Test, row: StoredMessage) -> bool:
 def hide_hops(rows: Rows) -> Rows:
     """How often a message was forwarded concerns no reader."""
     for row in rows:
-        row.enqueued_sequence_number = without_hops(row.enqueued_sequence_number)
+        if row.enqueued_sequence_number:
+            row.enqueued_sequence_number = without_hops(row.enqueued_sequence_number)
     return rows
 
 
@@ -187,8 +181,9 @@ class ActiveUnread:
 
     def run(self, store: MessagingStore) -> UnreadRows:
         found = store.facts_after(self.fragment, self.after, self.count_max, ACTIVE_ONLY, self.last)
-        kept = [row for row in found if row.expires_at > self.now]
-        return _unread(kept, found[-1].sequence_number if found else None)
+        return _unread(
+            found, [each > self.now for each in found.expires_at], found.numbers[-1] if found.numbers else None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +195,11 @@ class DeferredUnread:
 
     def run(self, store: MessagingStore) -> UnreadRows:
         found = store.facts(self.fragment, self.numbers)
-        return _unread([row for row in found if row.state == MessageState.DEFERRED], self.numbers[-1])
+        return _unread(found, [state == MessageState.DEFERRED for state in found.states], self.numbers[-1])
 
 
-def _unread(rows: Sequence[RowFacts], last_seen: int | None) -> UnreadRows:
-    return UnreadRows([row.sequence_number for row in rows], [row.size for row in rows], last_seen)
+def _unread(found: RowFacts, is_wanted: Sequence[bool], last_seen: int | None) -> UnreadRows:
+    return UnreadRows(list(compress(found.numbers, is_wanted)), list(compress(found.sizes, is_wanted)), last_seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,12 +324,13 @@ class DueFacts:
     def run(self, store: MessagingStore) -> DueUnread:
         numbers, next_due = store.due(self.fragment, self.now, self.count_max)
         rows = store.facts(self.fragment, numbers)
-        sent = list(takewhile(lambda row: row.delivery_count == 0, rows))
+        sent_count = len(list(takewhile(lambda count: count == 0, rows.delivery_counts)))
+        times = islice(zip(rows.due_at, rows.expires_at, strict=True), sent_count)
         return DueUnread(
-            [row.sequence_number for row in sent],
-            [row.expires_at - row.due_at if row.expires_at < NEVER else NEVER for row in sent],
-            [row.session_id for row in sent],
-            len(sent) < len(rows),
+            list(rows.numbers[:sent_count]),
+            [expires_at - due_at if expires_at < NEVER else NEVER for due_at, expires_at in times],
+            list(rows.session_ids[:sent_count]),
+            sent_count < len(rows.numbers),
             next_due,
         )
 

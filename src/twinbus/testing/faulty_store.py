@@ -113,7 +113,7 @@ class FaultyStore:
     ) -> list[StoredMessage]:
         return self._call(lambda: self._store.read(fragment, sequence_numbers, bytes_max))
 
-    def facts(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> list[RowFacts]:
+    def facts(self, fragment: FragmentKey, sequence_numbers: Sequence[int]) -> RowFacts:
         return self._call(lambda: self._store.facts(fragment, sequence_numbers))
 
     def facts_after(
@@ -123,7 +123,7 @@ class FaultyStore:
         count_max: int,
         states: Collection[MessageState],
         last: int | None = None,
-    ) -> list[RowFacts]:
+    ) -> RowFacts:
         return self._call(lambda: self._store.facts_after(fragment, after, count_max, states, last))
 
     def due(self, fragment: FragmentKey, now: Millis, count_max: int) -> tuple[list[int], Millis]:

@@ -1,7 +1,7 @@
 """Streams that take messages away, against a real namespace and its two ways of access."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -396,6 +396,27 @@ def test_claims_that_were_lost_are_looked_for_until_none_is_left_however_long_th
     with closing(ConnectionCache()) as connections:
         now = [0.0]
         assert batches_of(lossy(bus, path, Lossy, connections, now), now) == [2, 2, 2]
+    assert bus.counts(path) == (0, 0)
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_what_was_claimed_beside_a_removal_that_failed_is_the_next_batch(bus: Bus, is_done: bool) -> None:
+    path = bus.queue()
+    bus.send(path, names(6))
+    removals: list[list[Range]] = []
+
+    class Lossy(OwnAccess):
+        async def delete(self, ranges: Sequence[Range]) -> None:
+            removals.append(list(ranges))
+            if len(removals) != 2 or is_done:
+                await super().delete(ranges)
+            if len(removals) == 2:
+                raise ConnectionLost("the request, or its answer")
+
+    with closing(ConnectionCache()) as connections:
+        now = [0.0]
+        assert batches_of(lossy(bus, path, Lossy, connections, now), now) == [2, 2, 2]
+    assert removals == [[(1, 3)], [(3, 5)], [(3, 5)], [(5, 7)]]
     assert bus.counts(path) == (0, 0)
 
 

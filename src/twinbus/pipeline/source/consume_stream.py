@@ -2,7 +2,8 @@
 
     latest(start)   delete what start claimed: Spark calls only once that batch is committed
                     look for claims of our own that no offset knows: a crash between claim and log left them
-                    claim the next messages and put their numbers in the offset that ends the next batch
+                    claim the next messages, beside the first step if there is nothing to look for, and put their numbers in
+                    the offset that ends the next batch
     partitions      from the offset alone, so that a batch that is run again is exactly the same
     tasks           peek at the claimed messages, as often as Spark likes
 
@@ -18,6 +19,7 @@ of the processor, and a query that is stopped would hold two batches. And what a
 here: after another commit nobody would know that these claims, still ours, had been read.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from twinbus.errors import FragmentUnavailable
@@ -58,10 +60,11 @@ class ConsumeStream:
         before = ConsumeOffset.from_json(start, self._options.path)
         if before is None:
             return ConsumeOffset(self._options.path, self._new_owner()).to_json()
-        self._settle(before)
         if not self.entity.is_poll_due():
+            if self._is_unsettled(before):
+                self.entity.call(lambda access: self._settle(access, before))
             return start
-        claim, mean = self.entity.call(lambda access: self._claim(access, before.owner, limit))
+        claim, mean = self.entity.call(lambda access: self._settle_and_claim(access, before, limit))
         self.entity.polled(found_some=bool(claim))
         if not claim:
             return start
@@ -74,13 +77,32 @@ class ConsumeStream:
             return []
         return self.entity.partitions(self.entity.call(lambda access: self._still_ours(access, offset)), offset.tasks)
 
-    def _settle(self, committed: ConsumeOffset) -> None:
-        if committed.claim and committed != self._settled:
-            self.entity.call(lambda access: self._delete(access, committed))
-        self._settled = committed
+    async def _settle_and_claim(
+        self, access: EntityAccess, committed: ConsumeOffset, limit: BatchLimit
+    ) -> tuple[list[Range], int]:
+        """See `_claim`. No task runs meanwhile, so both are done at the same time where nothing is to be found out between them."""
+        if self._is_in_doubt or not access.is_own:
+            await self._settle(access, committed)
+            return await self._claim(access, committed.owner, limit)
+        going = committed.claim if self._is_unsettled(committed) else ()
+        settled, claimed = await asyncio.gather(
+            self._settle(access, committed), self._claim(access, committed.owner, limit, going), return_exceptions=True
+        )
+        if isinstance(settled, BaseException):
+            # No offset will have what was claimed beside it: the next call looks for it.
+            self._is_in_doubt = True
+            raise settled
+        if isinstance(claimed, BaseException):
+            raise claimed
+        return claimed
 
-    async def _delete(self, access: EntityAccess, committed: ConsumeOffset) -> None:
-        await access.delete(await self._still_ours(access, committed))
+    async def _settle(self, access: EntityAccess, committed: ConsumeOffset) -> None:
+        if self._is_unsettled(committed):
+            await access.delete(await self._still_ours(access, committed))
+            self._settled = committed
+
+    def _is_unsettled(self, committed: ConsumeOffset) -> bool:
+        return bool(committed.claim) and committed != self._settled
 
     async def _still_ours(self, access: EntityAccess, offset: ConsumeOffset) -> list[Range]:
         """The claim of an offset without what others have claimed since, rising: tasks are the same in every run, and with
@@ -100,10 +122,12 @@ class ConsumeStream:
         others = [item for owner, ranges in claims.items() if owner not in ours for item in ranges]
         return outside(offset.claim, others)
 
-    async def _claim(self, access: EntityAccess, owner: str, limit: BatchLimit) -> tuple[list[Range], int]:
-        """What is claimed for the next batch, and how large a message of the entity is on average."""
+    async def _claim(
+        self, access: EntityAccess, owner: str, limit: BatchLimit, going: Sequence[Range] = ()
+    ) -> tuple[list[Range], int]:
+        """What is claimed for the next batch, and how large a message of the entity is on average. `going` is being removed."""
         known = await chosen_heads(access, self._options)
-        heads = [head for head in known if head.is_available]
+        heads = [_behind(head, going) for head in known if head.is_available]
         self._report(heads)
         mean = mean_size(heads)
         count_max = row_limit(*limit, mean)
@@ -180,3 +204,12 @@ class ConsumeStream:
             )
         adopted = foreign if self._options.adopt_deferred is AdoptDeferred.TRUE else []
         return sorted(found.get(owner, []) + adopted)
+
+
+def _behind(head: Head, going: Sequence[Range]) -> Head:
+    """As the head will be when these are gone, whether they are yet or not."""
+    first = head.first
+    for start, end in sorted(going):
+        if start <= first < end:
+            first = end
+    return head._replace(first=first)

@@ -30,15 +30,14 @@ from twinbus.server.stores.line_frames import (
     COMMIT,
     COUNT,
     DONE,
-    EVENT,
     LAID,
     LAID_COMMIT,
     QUERY,
     UNWRITABLE,
     FrameSpace,
+    event_frame,
     frame,
     is_rows,
-    pickled,
     row_frames,
 )
 from twinbus.server.stores.places import StoresToKeep, opener
@@ -129,10 +128,16 @@ class SocketEnd:
                     self._send_frames(frames)
                     self._send_rows(event.result)
                 else:
-                    frames.append(_frame_of(event))
+                    frames.append(self._frame_of(event))
             self._send_frames(frames)
         except OSError as error:
             raise EOFError from error
+
+    def _frame_of(self, event: Event) -> bytes:
+        if isinstance(event, Done):
+            return frame(DONE, COUNT.pack(event.commits))
+        # Only answers: the room is given up with the query that follows.
+        return event_frame(event, self._room if isinstance(event, Answer) else None)
 
     def _send_frames(self, frames: list[bytes]) -> None:
         if frames:
@@ -145,12 +150,6 @@ class SocketEnd:
             sent = self._connection.sendmsg(pieces)
             if sent < size:
                 self._connection.sendall(b"".join(pieces)[sent:])
-
-
-def _frame_of(event: Event) -> bytes:
-    if isinstance(event, Done):
-        return frame(DONE, COUNT.pack(event.commits))
-    return pickled(EVENT, event)
 
 
 class LeaseEnd:

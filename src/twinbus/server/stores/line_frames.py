@@ -7,7 +7,7 @@
                     SWITCH its name and arguments, pickled · UNWRITABLE why a commit could not be encoded
     from it         DONE how many commits · ROWS the answer to a query, if it is rows, as a journal record; SOME_ROWS the same,
                     and more of this answer follows · LAID_ROWS, SOME_LAID_ROWS the same, as a place in the shared room and a size
-                    EVENT any other event, pickled
+                    EVENT any other event, pickled · LAID_EVENT the same, as a place in the shared room and a size
 
 Both ends are the same program on the same machine, hence pickles and native byte order.
 
@@ -41,6 +41,7 @@ SOME_ROWS: Final = 8
 LAID_COMMIT: Final = 9
 LAID_ROWS: Final = 10
 SOME_LAID_ROWS: Final = 11
+LAID_EVENT: Final = 12
 
 PART_BYTES_MAX: Final = 96 * 1024
 """Of the contents in a frame of rows, unless it is a single row. Below 128 KiB, where the allocator asks the system each time."""
@@ -55,8 +56,11 @@ def frame(kind: int, content: bytes) -> bytes:
     return HEADER.pack(kind, len(content)) + content
 
 
-def pickled(kind: int, value: Any) -> bytes:
-    return frame(kind, pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+def event_frame(event: Any, room: Room | None) -> bytes:
+    """A large one, such as a page that is packed, is laid down if there is room."""
+    content = pickle.dumps(event, pickle.HIGHEST_PROTOCOL)
+    place = room.lay_down([content], len(content)) if room is not None and len(content) >= LAID_SIZE_MIN else None
+    return frame(EVENT, content) if place is None else frame(LAID_EVENT, LAID.pack(place, len(content)))
 
 
 def is_rows(result: object) -> TypeGuard[list[StoredMessage]]:

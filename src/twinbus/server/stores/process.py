@@ -35,6 +35,7 @@ from twinbus.server.stores.line_frames import (
     HEADER,
     LAID,
     LAID_COMMIT,
+    LAID_EVENT,
     LAID_ROWS,
     QUERY,
     ROWS,
@@ -237,6 +238,10 @@ class SocketLine(asyncio.BufferedProtocol):
                 events.append(self._answered(Done(*COUNT.unpack(content))))
             elif kind == EVENT:
                 events.append(self._answered(pickle.loads(content)))
+            elif kind == LAID_EVENT:
+                place, length = LAID.unpack(content)
+                events.append(self._answered(pickle.loads(self._answers[place : place + length])))
+                self._read_count += 1
             else:
                 if kind in (LAID_ROWS, SOME_LAID_ROWS):
                     place, length = LAID.unpack(content)

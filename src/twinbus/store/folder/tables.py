@@ -255,6 +255,9 @@ class Snapshot:
         base = self._base
         found = self._of("contents", list(sums))
         contents = {base + (identity & COUNTER_MASK): content for identity, content in found}
+        with suppress(KeyError, TypeError):  # what is missing, or is no blob
+            if list(map(crc32, map(contents.__getitem__, sums))) == list(sums.values()):
+                return contents
         damaged = [
             self.id(number)
             for number, expected in sums.items()

@@ -26,8 +26,8 @@ from twinbus.store.layers.located_changes import (
     SESSION_ID,
     SIZE,
     STATE,
+    STATES,
     Row,
-    stored_message,
 )
 from twinbus.store.layers.overlay import FragmentOverlay, Layer
 from twinbus.store.medium import Segment, Snapshot
@@ -53,9 +53,12 @@ def _is_of(row: Row, key: str | None) -> bool:
     return key is None or (session_id is not None and session_key(session_id) == key)
 
 
-def row_facts(number: int, row: Row) -> RowFacts:
-    state, due_at, expires_at, delivery_count, _, _, size, session_id, _ = row
-    return RowFacts(number, state, due_at, expires_at, delivery_count, session_id, size)
+def facts_of(found: Sequence[tuple[int, int, Row]]) -> RowFacts:
+    if not found:
+        return RowFacts()
+    numbers, _, rows = zip(*found, strict=True)
+    states, due_at, expires_at, delivery_counts, _, _, sizes, session_ids, _ = zip(*rows, strict=True)
+    return RowFacts(numbers, states, due_at, expires_at, delivery_counts, session_ids, sizes)
 
 
 class FragmentView:
@@ -333,6 +336,8 @@ class FragmentView:
             query_max = ROWS_PER_QUERY
 
     def _load(self, chosen: Sequence[tuple[int, int, Row]]) -> list[StoredMessage]:
+        if not chosen:
+            return []
         homes = [found if found[1] == TABLES or found[2][PLACE] > 0 else self._home(*found) for found in chosen]
         sums = self._content_sums(chosen, homes)
         from_tables = self._snapshot.contents(sums) if sums else {}
@@ -340,10 +345,11 @@ class FragmentView:
             (self._layers[level].segment, row[PLACE], row[SIZE]) for _, level, row in homes if level != TABLES
         ]
         from_segments = _read_places(in_segments)
-        return [
-            stored_message(number, row, from_tables[home] if home_level == TABLES else next(from_segments))
-            for (number, _, row), (home, home_level, _) in zip(chosen, homes, strict=True)
-        ]
+        contents = [from_tables[home] if level == TABLES else next(from_segments) for home, level, _ in homes]
+        numbers, _, rows = zip(*chosen, strict=True)
+        states, due_at, expiries, counts, enqueued, origins, _, sessions, _ = zip(*rows, strict=True)
+        named = map(STATES.__getitem__, states)
+        return list(map(StoredMessage, numbers, contents, enqueued, expiries, named, due_at, counts, sessions, origins))
 
     def _content_sums(
         self, chosen: Sequence[tuple[int, int, Row]], homes: Sequence[tuple[int, int, Row]]

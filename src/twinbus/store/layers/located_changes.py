@@ -17,7 +17,6 @@ from twinbus.store.changes import (
     FragmentKey,
     Removed,
     SessionStateSet,
-    StoredMessage,
 )
 
 Row: TypeAlias = tuple[int, Millis, Millis, int, Millis, int, int, str | None, int]
@@ -75,18 +74,3 @@ LocatedChange: TypeAlias = (
     | DuplicatesSeen
     | DuplicatesForgotten
 )
-
-
-def stored_message(number: int, row: Row, content: bytes) -> StoredMessage:
-    state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, _, session_id, _ = row
-    return StoredMessage(
-        number,
-        content,
-        enqueued_at,
-        expires_at,
-        STATES[state],
-        due_at,
-        delivery_count,
-        session_id,
-        enqueued_number,
-    )

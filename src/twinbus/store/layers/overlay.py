@@ -321,8 +321,11 @@ class Layer:
             case RowAltered():
                 overlay.alter(change, find_below)
             case RowsAltered():
+                # What the layer has already takes no more room: a claim of messages that have just been sent must not drive
+                # them out into the tables, for they will be removed soon.
+                before = len(overlay.lifted)
                 overlay.alter_together(change, find_below)
-                self.entry_count += len(change.numbers)
+                self.entry_count += len(overlay.lifted) - before
             case ActivatedTogether(scheduled_numbers=numbers):
                 overlay.activate(change, find_below)
                 self.entry_count += len(numbers)
