@@ -57,7 +57,7 @@ def keeper_of(pool: Pool) -> OwnershipKeeper:
 
 def seen(*downs: int) -> Seen:
     """By a node that is alone."""
-    return Seen([NodeRow(HERE, "a", "", "", SERVING, (), 0, True, 0.0)], 0, {}, frozenset(downs), 0.0)
+    return Seen([NodeRow(HERE, "a", "", "", SERVING, (), 0, 5.0, 0.0)], 0, {}, frozenset(downs), 0.0)
 
 
 async def settled(keeper: OwnershipKeeper) -> None:

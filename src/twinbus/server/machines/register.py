@@ -1,6 +1,7 @@
 """The register of nodes of a namespace, in the catalog's database: who is a node, who lives, whose turn it is to change an entity.
 
-    nodes    a row for each: its number, name, address, and until when it is taken to live; renewed with every beat
+    nodes    a row for each: its number, name, address, and until when it is taken to live; renewed with every beat. Others beat early,
+             to see it, if that time is over before
     fences   a row for each node that may change the catalog. Whoever sees that a node is not alive any more removes its row; a change
              share-locks the row, so a node that was taken for dead changes nothing afterwards
     turns    names of entities that are being changed, by the fence of the node that does
@@ -27,7 +28,7 @@ from twinbus.clock import Millis, boot_time
 from twinbus.errors import ArgumentError, InternalError, StoreUnavailable
 from twinbus.server.machines.identity import Authority, new_authority
 from twinbus.store.postgres.connection import Connection, in_our_words
-from twinbus.store.postgres.lease import LEASE_S, RENEW_EVERY_S, take_over
+from twinbus.store.postgres.lease import LEASE_S, RENEW_EVERY_S, take_over, until_an_end
 from twinbus.store.postgres.place import CatalogPlace, Owner, server_of
 from twinbus.store.postgres.schema import set_search_path
 from twinbus.store.postgres.statements import SQL, schema_statement
@@ -66,7 +67,8 @@ WHERE incarnation = %s"""
 REMOVE_FENCES = """DELETE FROM fences WHERE fence IN (SELECT fence FROM fences WHERE NOT EXISTS (SELECT 1 FROM nodes
 WHERE nodes.incarnation = fences.incarnation AND nodes.until > clock_timestamp()) FOR UPDATE SKIP LOCKED)"""
 HAS_FENCE = "SELECT EXISTS (SELECT 1 FROM fences WHERE fence = %s)"
-SEEN = """SELECT number, name, address, process, state, unreached, connections, until > clock_timestamp(),
+SEEN = """SELECT number, name, address, process, state, unreached, connections,
+CASE WHEN until > clock_timestamp() THEN extract(epoch FROM until - clock_timestamp())::float8 ELSE 0 END,
 extract(epoch FROM clock_timestamp() - since)::float8 FROM nodes ORDER BY number"""
 VERSION = "SELECT version FROM cluster"
 PINS = "SELECT store, node FROM pins"
@@ -99,8 +101,12 @@ class NodeRow(NamedTuple):
     state: str
     unreached: tuple[int, ...]
     connections: int
-    is_live: bool
+    left_s: float  # for how long it is taken to live if it does not beat
     age_s: float
+
+    @property
+    def is_live(self) -> bool:
+        return self.left_s > 0.0
 
 
 class Seen(NamedTuple):
@@ -241,9 +247,11 @@ class Register:
         lost: Callable[[str], None],
         replaced: Callable[[], None],
     ) -> None:
+        pause_s = RENEW_EVERY_S
         while not self._is_over.is_set():
-            self._soon.wait(RENEW_EVERY_S)
+            self._soon.wait(pause_s)
             self._soon.clear()
+            pause_s = RENEW_EVERY_S
             if self._is_over.is_set() or not is_alive():
                 continue
             try:
@@ -257,6 +265,7 @@ class Register:
                     self._beating = None
                 lost(" ".join(str(error).split()))
             else:
+                pause_s = until_an_end(node.left_s for node in found.nodes)
                 seen(found)
 
     def beat_soon(self) -> None:
@@ -368,6 +377,6 @@ def _free_number(known: list[tuple[Any, ...]]) -> int:
 
 
 def _row(row: tuple[Any, ...]) -> NodeRow:
-    number, name, address, process, state, unreached, connections, is_live, age_s = row
+    number, name, address, process, state, unreached, connections, left_s, age_s = row
     databases = tuple(int(each) for each in unreached.split(",") if each)
-    return NodeRow(number, name, address, process, state, databases, connections, is_live, age_s)
+    return NodeRow(number, name, address, process, state, databases, connections, left_s, age_s)
