@@ -38,6 +38,8 @@ NODES_MAX: Final = 64
 ALL_NODES: Final = Owner("nodes", "nodes of this namespace")
 """As which they hold the lease of the catalog together, so that no process without a node's name serves the namespace beside them."""
 SERVING, DRAINING = "serving", "draining"
+GONE = "gone"
+"""Only ever reported: it ended in the middle of serving, or is not heard of."""
 FORMER_WAIT_S = 1.5 * LEASE_S
 
 CREATE = """
@@ -63,13 +65,14 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, clock_timestamp(), clock_timestamp() + make_
 PUT_FENCE = "INSERT INTO fences (fence, incarnation) VALUES (%s, %s)"
 BEAT = """UPDATE nodes SET until = clock_timestamp() + make_interval(secs => %s), state = %s, unreached = %s, connections = %s, address = %s
 WHERE incarnation = %s"""
+SAY_STATE = "UPDATE nodes SET state = %s WHERE incarnation = %s"
 # A fence that a change of its node has locked is removed with a later beat.
 REMOVE_FENCES = """DELETE FROM fences WHERE fence IN (SELECT fence FROM fences WHERE NOT EXISTS (SELECT 1 FROM nodes
 WHERE nodes.incarnation = fences.incarnation AND nodes.until > clock_timestamp()) FOR UPDATE SKIP LOCKED)"""
 HAS_FENCE = "SELECT EXISTS (SELECT 1 FROM fences WHERE fence = %s)"
 SEEN = """SELECT number, name, address, process, state, unreached, connections,
-CASE WHEN until > clock_timestamp() THEN extract(epoch FROM until - clock_timestamp())::float8 ELSE 0 END,
-extract(epoch FROM clock_timestamp() - since)::float8 FROM nodes ORDER BY number"""
+extract(epoch FROM until - clock_timestamp())::float8, extract(epoch FROM clock_timestamp() - since)::float8
+FROM nodes ORDER BY number"""
 VERSION = "SELECT version FROM cluster"
 PINS = "SELECT store, node FROM pins"
 DOWNS = "SELECT store FROM downs"
@@ -101,7 +104,7 @@ class NodeRow(NamedTuple):
     state: str
     unreached: tuple[int, ...]
     connections: int
-    left_s: float  # for how long it is taken to live if it does not beat
+    left_s: float  # for how long it is taken to live if it does not beat; less than 0 since that time is over
     age_s: float
 
     @property
@@ -226,6 +229,8 @@ class Register:
         if self._thread is not None:
             self._thread.join(LEASE_S)
         with suppress(StoreUnavailable), self._connection() as connection:
+            # It may have left faster than it beats: without this it would count as one that is gone.
+            connection.raw.execute(SAY_STATE, (DRAINING, self.owner.id))
             connection.raw.execute(schema_statement("leave_register", self.place.schema), (self.owner.id,))
             connection.raw.execute(REMOVE_FENCES)
         self.close()
