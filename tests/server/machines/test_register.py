@@ -10,6 +10,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from tests.store.postgres_places import opened, run_sql
+from twinbus.clock import boot_time
 from twinbus.cluster.lines.line import Topics
 from twinbus.errors import ArgumentError, OperationInProgress, StoreTaken
 from twinbus.management.catalog_postgres import first_place
@@ -19,6 +20,7 @@ from twinbus.server.machines.assembly import Assembly
 from twinbus.server.machines.lookout import LeaseSeen, Lookout, Sight
 from twinbus.server.machines.register import ALL_NODES, Register, Seen
 from twinbus.store.postgres import lease
+from twinbus.store.postgres.lease import LEASE_S
 from twinbus.store.postgres.place import CatalogPlace, Owner, PostgresPlace
 
 NOW = 1_700_000_000_000
@@ -88,7 +90,7 @@ def test_a_node_whose_name_another_process_has_taken_learns_it_and_beats_no_more
     assert join("one").number == former.number
     heard: list[str] = []
     is_replaced = threading.Event()
-    former.start(lambda: True, lambda _: heard.append("seen"), heard.append, is_replaced.set)
+    former.start(boot_time, lambda _: heard.append("seen"), heard.append, is_replaced.set)
     assert is_replaced.wait(PATIENCE_S)
     assert heard == []
 
@@ -137,7 +139,7 @@ def test_a_node_that_is_told_of_a_change_reads_the_register_at_once(
     monkeypatch.setattr(register_of_nodes, "RENEW_EVERY_S", 3_600.0)
     node, seen = join("one"), Queue[Seen]()
     node.switch(3, is_up=False)
-    node.start(lambda: True, seen.put, pytest.fail, pytest.fail)
+    node.start(boot_time, seen.put, pytest.fail, pytest.fail)
     node.beat_soon()
     assert seen.get(timeout=PATIENCE_S).downs == {3}
 
@@ -149,11 +151,19 @@ def test_a_node_that_does_not_beat_is_seen_to_be_gone_when_its_time_is_over_and_
         monkeypatch.setattr(module, "RENEW_EVERY_S", 3_600.0)
     node, other, seen = join("one"), join("other"), Queue[Seen]()
     ask(node, "UPDATE nodes SET until = clock_timestamp() + interval '1 s' WHERE incarnation = %s", other.owner.id)
-    node.start(lambda: True, seen.put, pytest.fail, pytest.fail)
+    node.start(boot_time, seen.put, pytest.fail, pytest.fail)
     node.beat_soon()
     while "other" in (there := names(seen.get(timeout=PATIENCE_S))):
         assert there == ["one", "other"]
     assert there == ["one"]
+
+
+def test_a_node_whose_loop_stands_still_lives_no_longer_for_a_beat_that_comes_meanwhile(join: Join) -> None:
+    node = join("one")
+    (whole,) = node.beat().nodes
+    (shorter,) = node.beat(silent_s=1.5).nodes
+    assert 0.0 < shorter.left_s <= LEASE_S - 1.5
+    assert shorter.left_s < whole.left_s
 
 
 def names(seen: Seen) -> list[str]:

@@ -61,8 +61,6 @@ OWNED: Final = 65
 TAKE: Final = "take"
 DRAIN: Final = "drain"
 LOOK: Final = "look"
-ALIVE_S = 2.0
-"""A node whose loop has stood still for this long does not beat."""
 STEP_EVERY_S = 0.25
 OWNED_WAIT_S = 20.0
 """At the start, for all stores to have an owner."""
@@ -194,7 +192,7 @@ class MachineNode:
         log.info("node_joined", extra={"fields": fields})
         loop = asyncio.get_running_loop()
         self.register.start(
-            lambda: boot_time() - self._heard_at < ALIVE_S,
+            lambda: self._heard_at,
             _unless_closed(lambda seen: loop.call_soon_threadsafe(self._register_seen, seen)),
             _unless_closed(lambda fault: loop.call_soon_threadsafe(self._register_lost, fault)),
             lambda: _unless_closed(loop.call_soon_threadsafe)(self._was_replaced),

@@ -41,6 +41,8 @@ SERVING, DRAINING = "serving", "draining"
 GONE = "gone"
 """Only ever reported: it ended in the middle of serving, or is not heard of."""
 FORMER_WAIT_S = 1.5 * LEASE_S
+SILENT_MAX_S = 2.0
+"""A node whose loop has stood still for this long does not beat."""
 
 CREATE = """
 CREATE TABLE IF NOT EXISTS cluster (one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), authority_key TEXT NOT NULL,
@@ -211,14 +213,15 @@ class Register:
 
     def start(
         self,
-        is_alive: Callable[[], bool],
+        alive_at: Callable[[], float],
         seen: Callable[[Seen], None],
         lost: Callable[[str], None],
         replaced: Callable[[], None],
     ) -> None:
-        """Beat from now on, on a thread, while `is_alive`. The others are called on that thread; after `replaced` there are no beats."""
+        """Beat from now on, on a thread, but not while whoever serves stands still: `alive_at` says when it was last heard of, by boot
+        time. The others are called on that thread; after `replaced` there are no beats."""
         self._thread = threading.Thread(
-            target=self._run, args=(is_alive, seen, lost, replaced), name="register of nodes", daemon=True
+            target=self._run, args=(alive_at, seen, lost, replaced), name="register of nodes", daemon=True
         )
         self._thread.start()
 
@@ -247,7 +250,7 @@ class Register:
 
     def _run(
         self,
-        is_alive: Callable[[], bool],
+        alive_at: Callable[[], float],
         seen: Callable[[Seen], None],
         lost: Callable[[str], None],
         replaced: Callable[[], None],
@@ -257,10 +260,11 @@ class Register:
             self._soon.wait(pause_s)
             self._soon.clear()
             pause_s = RENEW_EVERY_S
-            if self._is_over.is_set() or not is_alive():
+            silent_s = boot_time() - alive_at()
+            if self._is_over.is_set() or silent_s >= SILENT_MAX_S:
                 continue
             try:
-                found = self.beat()
+                found = self.beat(silent_s)
             except NodeReplaced:
                 replaced()
                 return
@@ -277,15 +281,15 @@ class Register:
         """Something has changed."""
         self._soon.set()
 
-    def beat(self) -> Seen:
-        """Raises psycopg.Error, StoreUnavailable, NodeReplaced, or StoreTaken while a process that is no node has the namespace."""
+    def beat(self, silent_s: float = 0.0) -> Seen:
+        """`silent_s`: for how long whoever serves has not been heard of; as its leases, its time to live counts from then. Raises psycopg.Error, StoreUnavailable, NodeReplaced, or StoreTaken while a process that is no node has the namespace."""
         if self._beating is None:
             self._beating = Connection(self.place.dsn, f"twinbus {self.owner.id} nodes", PATIENCE_OF_LEASES)
             self._beating.raw.execute("SET statement_timeout = '3s'")
             set_search_path(self._beating, self.place.schema)
         before, raw, facts = boot_time(), self._beating.raw, self.facts
         unreached = ",".join(map(str, facts.unreached))
-        values = (LEASE_S, facts.state, unreached, facts.connections, self.address, self.owner.id)
+        values = (LEASE_S - silent_s, facts.state, unreached, facts.connections, self.address, self.owner.id)
         if raw.execute(BEAT, values).rowcount != 1:
             raise NodeReplaced("this node is not in the register any more: another one has its name or its number")
         if raw.execute(schema_statement("renew_lease", self.place.schema), (LEASE_S, ALL_NODES.id)).rowcount != 1:
