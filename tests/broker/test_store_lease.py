@@ -65,6 +65,22 @@ def test_a_message_is_certainly_not_taken_without_the_lease(
     assert not isinstance(sent.errors[0], OutcomeUnknown)
 
 
+def test_a_message_is_certainly_not_taken_after_the_lease_was_missed_until_everything_was_dropped(
+    sim: Simulation, queue: QueueEntity, lease: SimLease
+) -> None:
+    """A process that stood still may find its lease over, and then the renewal that was waiting for it."""
+    sim.send(queue, make_message("first"))
+    lease.is_ours = False
+    assert sim.receiver(queue.main, 5).ids() == []
+    lease.is_ours = True
+    sent = EachReply()
+    queue.send_each([make_message("second")], sim.now, sent)
+    sim.tick()
+    assert type(sent.errors[0]) is FragmentUnavailable
+    sim.send(queue, make_message("third"))
+    assert sim.receiver(queue.main, 5).ids() == ["first", "third"]
+
+
 def test_nothing_of_a_session_is_handed_over_without_the_lease(
     sim: Simulation, sessions: QueueEntity, lease: SimLease
 ) -> None:

@@ -15,6 +15,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from tests.postgres_server import PostgresServer, is_installed
 from tests.server.served_on_postgres import Served
 from twinbus.cli.app import run
+from twinbus.clock import boot_time
 from twinbus.store.postgres import connection as postgres_connection
 from twinbus.store.postgres.lease import LeaseKeeper
 from twinbus.store.postgres.place import Owner, PostgresPlace
@@ -103,7 +104,7 @@ def test_a_spare_that_cannot_reach_the_catalog_goes_on_waiting(
             postgres_dsn,
             f"{postgres_dsn}&connect_timeout=4",
         )
-    keeper = LeaseKeeper(lambda _, __: None, lambda: True)
+    keeper = LeaseKeeper(lambda _, __: None, boot_time)
     closing.callback(keeper.close)
     places = [PostgresPlace(dsns[number], fresh_namespace, number, 3) for number in (1, 2)]
     owned = [PostgresStore(place, Owner.this_process(), renewal=keeper) for place in places]

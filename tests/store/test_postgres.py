@@ -21,7 +21,7 @@ from twinbus.store.durable import DurableStore
 from twinbus.store.postgres import connection as postgres_connection
 from twinbus.store.postgres.connection import in_our_words
 from twinbus.store.postgres.journal import PART_BYTES
-from twinbus.store.postgres.lease import TAKEN, TRUSTED_S, LeaseKeeper
+from twinbus.store.postgres.lease import LEASE_S, TAKEN, TRUSTED_S, LeaseKeeper
 from twinbus.store.postgres.place import Owner, PostgresPlace, server_of
 from twinbus.store.postgres.store import PostgresStore
 from twinbus.store.store_limits import StoreLimits
@@ -388,7 +388,7 @@ def test_another_number_of_stores_is_refused(here: PostgresPlace) -> None:
 
 def test_a_renewed_lease_outlasts_its_time_and_ends_with_its_keeper(here: PostgresPlace) -> None:
     told: list[float] = []
-    keeper = LeaseKeeper(lambda _, until: told.append(until), lambda: True)
+    keeper = LeaseKeeper(lambda _, until: told.append(until), boot_time)
     store = PostgresStore(here, Owner.this_process(), renewal=keeper)
     end_lease(here)
     deadline = time.monotonic() + 20
@@ -431,7 +431,7 @@ def test_a_lease_that_was_given_back_is_trusted_no_longer_and_not_renewed(here: 
 
 def test_nobody_trusts_a_lease_that_was_taken_by_another(here: PostgresPlace) -> None:
     told: list[float] = []
-    keeper = LeaseKeeper(lambda _, until: told.append(until), lambda: True)
+    keeper = LeaseKeeper(lambda _, until: told.append(until), boot_time)
     store = PostgresStore(here, Owner.this_process(), renewal=keeper)
     run_sql(here, "UPDATE lease SET owner = 'another'")
     deadline = time.monotonic() + 20
@@ -444,7 +444,7 @@ def test_nobody_trusts_a_lease_that_was_taken_by_another(here: PostgresPlace) ->
 
 def test_a_new_lease_is_trusted_from_when_it_was_asked_for(here: PostgresPlace) -> None:
     told: list[float] = []
-    keeper = LeaseKeeper(lambda _, until: told.append(until), lambda: False)
+    keeper = LeaseKeeper(lambda _, until: told.append(until), lambda: 0.0)
     before = boot_time()
     store = PostgresStore(here, Owner.this_process(), renewal=keeper)
     assert before <= told[0] - TRUSTED_S <= boot_time()
@@ -457,11 +457,11 @@ def test_a_keeper_whose_namespace_is_silent_renews_nothing(here: PostgresPlace) 
     told: list[float] = []
     asked = threading.Event()
 
-    def is_silent() -> bool:
+    def never() -> float:
         asked.set()
-        return False
+        return 0.0
 
-    keeper = LeaseKeeper(lambda _, until: told.append(until), is_silent)
+    keeper = LeaseKeeper(lambda _, until: told.append(until), never)
     store = PostgresStore(here, Owner.this_process(), renewal=keeper)
     assert asked.wait(20)
     assert len(told) == 1
@@ -469,10 +469,47 @@ def test_a_keeper_whose_namespace_is_silent_renews_nothing(here: PostgresPlace) 
     keeper.close()
 
 
+def renewed(where: PostgresPlace, since: float, alive_at: float) -> tuple[float, float, float]:
+    """Once, of a lease that was taken then, for a namespace that was last heard of then: until when it is trusted, and between which
+    times it ends."""
+    told: list[float] = []
+    owner = Owner.this_process()
+    store = PostgresStore(where, owner)
+    keeper = LeaseKeeper(lambda _, until: told.append(until), lambda: alive_at)
+    keeper.start(where, owner, since)
+    deadline = time.monotonic() + 20
+    while len(told) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    before = boot_time()
+    ((left_s,),) = run_sql(where, "SELECT extract(epoch FROM until - clock_timestamp())::float8 FROM lease")
+    assert isinstance(left_s, float)
+    after = boot_time()
+    keeper.close()
+    store.close()
+    return told[1], before + left_s, after + left_s
+
+
+def test_a_lease_lasts_from_when_the_namespace_was_last_heard_of_and_not_from_its_renewal(here: PostgresPlace) -> None:
+    now = boot_time()
+    trusted_until, earliest, latest = renewed(here, since=now - 10, alive_at=now - 2)
+    assert trusted_until == now - 2 + TRUSTED_S
+    assert latest >= now - 2 + LEASE_S
+    # A whole lease from the renewal, which comes after a second, would end at six.
+    assert earliest < now + LEASE_S
+
+
+def test_a_renewal_makes_no_lease_shorter_than_it_is_trusted(here: PostgresPlace) -> None:
+    """It was taken after the namespace was last heard of."""
+    now = boot_time()
+    trusted_until, _, latest = renewed(here, since=now, alive_at=now - 4)
+    assert trusted_until == now + TRUSTED_S
+    assert latest >= now + LEASE_S
+
+
 def test_a_database_that_hangs_costs_no_lease_in_another(here: PostgresPlace) -> None:
     """Leases elsewhere are renewed all the same, and given back."""
     told: dict[int, int] = {}
-    keeper = LeaseKeeper(lambda number, _: told.update({number: told.get(number, 0) + 1}), lambda: True)
+    keeper = LeaseKeeper(lambda number, _: told.update({number: told.get(number, 0) + 1}), boot_time)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(20)
         dsn = f"postgresql://127.0.0.1:{silent.getsockname()[1]}/bus?connect_timeout=60"
@@ -501,7 +538,7 @@ def test_a_check_of_rows_is_left_to_the_database(here: PostgresPlace) -> None:
 def test_a_renewal_that_its_keeper_gave_up_is_not_done_later(here: PostgresPlace) -> None:
     """By then another process may have asked for the lease."""
     owner = Owner.this_process()
-    keeper = LeaseKeeper(lambda *_: None, lambda: True)
+    keeper = LeaseKeeper(lambda *_: None, boot_time)
     store = PostgresStore(here, owner, renewal=keeper)
     waiting = "SELECT 1 FROM pg_stat_activity WHERE application_name = %s AND wait_event_type = 'Lock'"
 

@@ -365,8 +365,9 @@ class MessageBroker:
     def refusal(self) -> FragmentUnavailable | ServerBusy | None:
         """Why its fragments accept no messages now, if so. Settling continues while the store is behind or full: it makes room.
 
-        Without the lease the next tick drops everything, and what was sent meanwhile would be in doubt for nothing."""
-        if not self.is_available or not self.lease.is_held():
+        Without the lease the next tick drops everything, and what was sent meanwhile would be in doubt for nothing. So it does if the
+        lease was missed and has been renewed since."""
+        if not self.is_available or self._has_refused or not self.lease.is_held():
             return self.unavailable()
         if self._port.is_full:
             return ServerBusy(

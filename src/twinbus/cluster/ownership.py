@@ -1,9 +1,13 @@
 """Which node serves which fragments of an entity: nodes share the stores out, and a fragment goes with its store."""
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 
 from twinbus.broker.fragment.fragment import Fragment
+from twinbus.clock import Millis
 from twinbus.cluster.moves.moves import Call, Moves
+
+TAKEN_MAX: Millis = 10_000
+"""In which other nodes have the stores of one that is gone. What is still missed then stays away, and nobody waits for it."""
 
 
 class Owners:
@@ -15,6 +19,20 @@ class Owners:
         self.moves = Moves()
         self.downs: Set[int] = frozenset()
         """Stores that are switched off: nobody will own them soon."""
+        self._missed: dict[int, Millis] = {}  # stores whose node cannot be reached, and since when
+
+    def look_for(self, is_reached: Callable[[int], bool], now: Millis) -> None:
+        """To be called when a line has opened or broken, and when owners have changed. `is_reached`: whether this node is."""
+        missed = [store for store, node in enumerate(self.of) if not is_reached(node)]
+        self._missed = {store: self._missed.get(store, now) for store in missed}
+
+    def may_be_taken(self, store: int, now: Millis) -> bool:
+        """Of a store whose node cannot be reached: whether it has been so for a moment only, and another node is to have it."""
+        return store not in self.downs and abs(now - self._missed.get(store, now)) < TAKEN_MAX
+
+    def clock_stepped(self, by: Millis) -> None:
+        """Moves are stepped by the mover."""
+        self._missed = {store: since + by for store, since in self._missed.items()}
 
     def change(self, of: Sequence[int]) -> bool:
         """Whether that is a change."""
@@ -58,6 +76,9 @@ class Ownership:
     def awaited(self) -> set[int]:
         """The nodes of those fragments that are not switched off."""
         return {node for node, store in zip(self.of, self._stores, strict=True) if store not in self._owners.downs}
+
+    def may_be_taken(self, index: int, now: Millis) -> bool:
+        return self._owners.may_be_taken(self._stores[index], now)
 
     # While stores move
 

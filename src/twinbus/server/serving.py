@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -90,6 +91,8 @@ async def _serve_as_node(
 
     clock = NamespaceClock()
     node = MachineNode(settings, owner, clock)
+    # An operator who reads who has a store, or had it, looks for a node.
+    owner = replace(owner, address=f"node {node.name}, {owner.address}")
     server = NamespaceServer(settings, clock=clock, has_store_process=True, owner=owner, spans=spans, membership=node)
     try:
         await server.start(prepare)

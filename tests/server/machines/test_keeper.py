@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from twinbus.server.machines.keeper import OwnershipKeeper
+from twinbus.server.machines.keeper import REMEMBERED_S, OwnershipKeeper
 from twinbus.server.machines.lookout import LeaseSeen, Sight
-from twinbus.server.machines.register import SERVING, NodeRow, Seen
+from twinbus.server.machines.register import DRAINING, SERVING, NodeRow, Seen
 from twinbus.server.stores.served_store import StoreCondition
 
 HERE = 1
@@ -57,12 +57,30 @@ def keeper_of(pool: Pool) -> OwnershipKeeper:
 
 def seen(*downs: int) -> Seen:
     """By a node that is alone."""
-    return Seen([NodeRow(HERE, "a", "", "", SERVING, (), 0, True, 0.0)], 0, {}, frozenset(downs), 0.0)
+    return Seen([NodeRow(HERE, "a", "", "", SERVING, (), 0, 5.0, 0.0)], 0, {}, frozenset(downs), 0.0)
 
 
 async def settled(keeper: OwnershipKeeper) -> None:
     for task in list(keeper._tasks):
         await task
+
+
+def test_nodes_that_are_not_heard_of_any_more_are_gone_for_a_day_unless_they_have_left_in_good_order() -> None:
+    def row(number: int, name: str, state: str, left_s: float) -> NodeRow:
+        return NodeRow(number, name, "", "", state, (), 0, left_s, 100_000.0)
+
+    nodes = [
+        row(HERE, "here", SERVING, 5.0),
+        row(2, "killed", SERVING, 0.0),
+        row(3, "frozen", SERVING, 1.0 - REMEMBERED_S),
+        row(4, "forgotten", SERVING, -REMEMBERED_S),
+        row(5, "stopped", DRAINING, -1.0),
+    ]
+    keeper = keeper_of(Pool())
+    assert keeper.gone() == []
+    keeper.register_seen(Seen(nodes, 0, {}, frozenset(), 0.0))
+    assert [node.name for node in keeper.gone()] == ["killed", "frozen"]
+    assert [node.name for node in keeper.nodes()] == ["here"]
 
 
 async def test_a_store_that_is_switched_off_is_taken_by_nobody_though_its_lease_is_free() -> None:

@@ -185,7 +185,9 @@ def test_a_frozen_node_does_not_keep_the_others_from_saying_to_a_balancer_that_t
     a.thaw()
 
 
-def test_three_machines_serve_one_namespace_and_outlive_one_of_them(nodes: list[Node]) -> None:
+def test_three_machines_serve_one_namespace_and_outlive_one_of_them(
+    nodes: list[Node], capsys: pytest.CaptureFixture[str]
+) -> None:
     a, b, c = nodes
     assert a.page("/ready")["status"] == "ready"
     # Any client may be connected to any node.
@@ -217,12 +219,21 @@ def test_three_machines_serve_one_namespace_and_outlive_one_of_them(nodes: list[
     was_busy = any(sign in b.log + c.log for sign in ("has been silent", "event=store_lost"))
     assert failures == 0 or was_busy
     assert f"process {a.pid}" not in " ".join(c.owners())
+    # An operator finds out who is missing.
+    assert {name: node["state"] for name, node in listed(b, capsys).items()} == {
+        "a": "gone",
+        "b": "serving",
+        "c": "serving",
+    }
+    assert run(["node", "drain", "a", "--connection-string", b.connection_string]) == 2
+    assert run(["store", "move", "0", "--to", "a", "--connection-string", b.connection_string]) == 2
     found = receive(b, PARTS, 12 + sent)
     assert {f"kept{number}" for number in range(12)} | {f"during{number}" for number in range(sent)} == set(found)
     # What the log of those who took over tells.
     story = b.log + c.log
-    for event in ("event=nodes_changed gone=a", "event=taking_store", "event=store_taken"):
+    for event in ("event=line_broken node=a", "event=nodes_changed gone=a", "event=taking_store", "event=store_taken"):
         assert event in story
+    assert 'former="node a, ' in story
 
 
 def conditions(node: Node, capsys: pytest.CaptureFixture[str]) -> dict[int, str]:
@@ -271,10 +282,14 @@ def test_a_node_that_reaches_no_store_that_is_up_is_not_ready(
         until(lambda node=node: node.page("/ready")["status"] == "ready", node.log)  # type: ignore[misc]
 
 
-def test_a_node_that_is_stopped_hands_its_stores_over_first(nodes: list[Node]) -> None:
+def test_a_node_that_is_stopped_hands_its_stores_over_first(
+    nodes: list[Node], capsys: pytest.CaptureFixture[str]
+) -> None:
     a, b, _ = nodes
     assert a.stop() == 0
     assert f"process {a.pid}" not in " ".join(b.owners())
     until(lambda: sum(b.owners().values()) == STORES, b.log)
     log = a.log
     assert log.index("event=drained") < log.index("event=stopped")
+    # It left in good order, and nobody misses it.
+    assert sorted(listed(b, capsys)) == ["b", "c"]

@@ -9,6 +9,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from tests.store.postgres_places import opened, run_sql
+from twinbus.clock import boot_time
 from twinbus.cluster.lines.line import Topics
 from twinbus.errors import ArgumentError, OperationInProgress, StoreTaken
 from twinbus.management.catalog_postgres import first_place
@@ -17,6 +19,8 @@ from twinbus.server.machines import register as register_of_nodes
 from twinbus.server.machines.assembly import Assembly
 from twinbus.server.machines.lookout import LeaseSeen, Lookout, Sight
 from twinbus.server.machines.register import ALL_NODES, Register, Seen
+from twinbus.store.postgres import lease
+from twinbus.store.postgres.lease import LEASE_S
 from twinbus.store.postgres.place import CatalogPlace, Owner, PostgresPlace
 
 NOW = 1_700_000_000_000
@@ -86,7 +90,7 @@ def test_a_node_whose_name_another_process_has_taken_learns_it_and_beats_no_more
     assert join("one").number == former.number
     heard: list[str] = []
     is_replaced = threading.Event()
-    former.start(lambda: True, lambda _: heard.append("seen"), heard.append, is_replaced.set)
+    former.start(boot_time, lambda _: heard.append("seen"), heard.append, is_replaced.set)
     assert is_replaced.wait(PATIENCE_S)
     assert heard == []
 
@@ -135,9 +139,67 @@ def test_a_node_that_is_told_of_a_change_reads_the_register_at_once(
     monkeypatch.setattr(register_of_nodes, "RENEW_EVERY_S", 3_600.0)
     node, seen = join("one"), Queue[Seen]()
     node.switch(3, is_up=False)
-    node.start(lambda: True, seen.put, pytest.fail, pytest.fail)
+    node.start(boot_time, seen.put, pytest.fail, pytest.fail)
     node.beat_soon()
     assert seen.get(timeout=PATIENCE_S).downs == {3}
+
+
+def test_a_node_that_does_not_beat_is_seen_to_be_gone_when_its_time_is_over_and_not_with_the_next_beat(
+    join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (register_of_nodes, lease):
+        monkeypatch.setattr(module, "RENEW_EVERY_S", 3_600.0)
+    node, other, seen = join("one"), join("other"), Queue[Seen]()
+    ask(node, "UPDATE nodes SET until = clock_timestamp() + interval '1 s' WHERE incarnation = %s", other.owner.id)
+    node.start(boot_time, seen.put, pytest.fail, pytest.fail)
+    node.beat_soon()
+    while "other" in (there := names(seen.get(timeout=PATIENCE_S))):
+        assert there == ["one", "other"]
+    assert there == ["one"]
+
+
+def test_a_node_whose_loop_stands_still_lives_no_longer_for_a_beat_that_comes_meanwhile(join: Join) -> None:
+    node = join("one")
+    (whole,) = node.beat().nodes
+    (shorter,) = node.beat(silent_s=1.5).nodes
+    assert 0.0 < shorter.left_s <= LEASE_S - 1.5
+    assert shorter.left_s < whole.left_s
+
+
+def names(seen: Seen) -> list[str]:
+    return sorted(node.name for node in seen.nodes if node.is_live)
+
+
+def test_a_lease_that_is_not_renewed_is_seen_to_be_over_when_it_ends_and_not_a_second_later(
+    postgres_dsn: str, fresh_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "RENEW_EVERY_S", 3_600.0)
+    place, owner, seen = PostgresPlace(postgres_dsn, fresh_namespace, 1, 2), Owner.this_process(), Queue[Sight]()
+    store = opened(place, owner)
+    run_sql(place, "UPDATE lease SET until = clock_timestamp() + interval '1 s'")
+    lookout = Lookout(0, [place], Owner.this_process(), seen.put)
+    lookout.start()
+    try:
+        while (leases := seen.get(timeout=PATIENCE_S).leases or {})[1].is_live:
+            assert leases[1].owner == owner.id
+        assert leases[1].owner == owner.id
+    finally:
+        lookout.close()
+        store.close()
+
+
+@pytest.mark.parametrize(
+    ("left_s", "expected"),
+    [
+        ([], lease.RENEW_EVERY_S),
+        ([4.9, 4.2], lease.RENEW_EVERY_S),
+        ([4.9, 0.3], 0.3 + lease.ENDS_TOGETHER_S),
+        ([4.9, 0.0], lease.RENEW_EVERY_S),
+    ],
+    ids=["nobody has any", "all are renewed", "one is about to end", "one has ended long ago"],
+)
+def test_leases_are_looked_at_every_second_and_when_one_of_them_ends(left_s: list[float], expected: float) -> None:
+    assert lease.until_an_end(left_s) == expected
 
 
 def test_a_node_that_is_given_another_number_of_databases_is_refused(join: Join) -> None:

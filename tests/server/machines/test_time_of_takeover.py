@@ -97,7 +97,8 @@ def most_burdened(cluster: Cluster) -> int:
     said = cluster.said[1]
     with urlopen(f"http://{cluster.hosts.address(1)}:{said.http_port}/health", timeout=30) as answer:
         owners: dict[str, int] = json.load(answer)["owners"]
-    return max(cluster.said, key=lambda node: owners.get(f"{os.uname().nodename}, process {cluster.said[node].pid}", 0))
+    counts = {owner.split(",")[0]: count for owner, count in owners.items()}
+    return max(cluster.said, key=lambda node: counts.get(f"node n{node}", 0))
 
 
 def fail(cluster: Cluster, failure: str, node: int) -> None:

@@ -15,10 +15,13 @@ app = Group("Show the machines that serve a namespace, and take one out of servi
 
 @command(app, "list")
 def list_nodes(call: Call) -> None:
-    """Show every node that lives, with its address, its state and its messaging stores."""
+    """Show every node with its address, its state and its messaging stores.
+
+    A node that was not stopped and is not heard of any more is shown as gone, for a day.
+    """
     nodes = call.ask("GET", "/$nodes")
     call.output.table(
-        ("name", "address", "state", "stores", "connections", "process", "unreached", "is_reached"), nodes
+        ("name", "number", "address", "state", "stores", "connections", "process", "unreached", "is_reached"), nodes
     )
 
 
@@ -43,11 +46,11 @@ def drain(
 
 
 def nodes_with(call: Call, name: str) -> list[dict[str, Any]]:
-    """All nodes that live. Raises ArgumentError if none has this name."""
+    """All nodes. Raises ArgumentError if none that lives has this name."""
     from twinbus.server.server_settings import require_node_name
 
     require_node_name(name)
     nodes: list[dict[str, Any]] = call.ask("GET", "/$nodes")
-    if not any(node["name"] == name for node in nodes):
+    if not any(node["name"] == name and node["state"] != "gone" for node in nodes):
         raise ArgumentError(f"No node '{name}' serves '{call.label}'. 'twinbus node list' shows those that do.")
     return nodes

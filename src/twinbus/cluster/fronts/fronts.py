@@ -65,8 +65,9 @@ class Fronts:
         self._clock = clock
         self.part = PartServer(entities, clock, topics)
         self.peers = Peers(node, node_count, clock, topics)
-        self.peers.when_opened.append(self._look_again)
-        self.peers.when_opened.append(lambda now: self.peers.held_sends.look(now, is_changed=True))
+        self.peers.when_opened += [self._look_for_owners, self._look_again, self._look_at_held]
+        topics.when_broken.append(lambda _, now: self._look_for_owners(now))
+        self._look_for_owners(clock.now())
         self.mover = Mover(self._owners.moves, self.part, self.peers, clock, topics)
         self._fronts: dict[int, FrontQueue | FrontTopic | FrontSubscription] = {}  # by id of the entity
         self._sources: WeakSet[FrontSource] = WeakSet()
@@ -117,10 +118,18 @@ class Fronts:
         return self._is_fixed and all(owners[fragment.broker.index] == node for fragment in fragments)
 
     def owners_changed(self, now: Millis) -> None:
+        self._look_for_owners(now)
         for source in list(self._sources):
             source.follow_owners(now)
         self._look_again(now)
-        self.peers.held_sends.look(now, is_changed=True)
+        self._look_at_held(now)
+
+    def _look_for_owners(self, now: Millis) -> None:
+        self._owners.look_for(self.peers.is_reached, now)
+
+    def _look_at_held(self, now: Millis) -> None:
+        """There is a line or an owner that was not there."""
+        self.peers.look_at_held(now, is_changed=True)
 
     def end_moves(self, epochs: Callable[[int], int], now: Millis) -> bool:
         """Of stores that somebody serves by now, or that have taken too long: what waited is asked. Whether there are any."""
@@ -178,11 +187,12 @@ class Fronts:
             for gone in [number for number in self._fronts if self._entities.with_id(number) is None]:
                 del self._fronts[gone]
         self._look_again(now)
-        self.peers.held_sends.look(now, is_changed=False)
+        self.peers.look_at_held(now, is_changed=False)
         return now + TICK_EVERY
 
     def clock_stepped(self, by: Millis) -> None:
         """The clock was set by this much. Lines see to it themselves: each of their ends has to cope with a node that stood still."""
+        self._owners.clock_stepped(by)
         self.peers.clock_stepped(by)
         self.mover.clock_stepped(by)
         for source in list(self._sources):

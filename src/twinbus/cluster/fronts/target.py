@@ -1,8 +1,9 @@
 """A queue or topic with parts at several nodes, as a sender sees it (contract A2, A3, A4, A8).
 
-A message with a key goes to the node that has its fragment. Messages without one go to the nodes in turns, this one included, each as often as
-it has fragments, and the node places them among its own; under load, a node keeps as much for itself as the others do
-(`twinbus.cluster.peers.keeping`). A node that cannot take a run is passed by as a fragment is on a single node (`runs`).
+A message with a key goes to the node that has its fragment, and waits for a while if that one cannot be reached (`peers.held_sends`).
+Messages without one go to the nodes in turns, this one included, each as often as it has fragments, and the node places them among its
+own; under load, a node keeps as much for itself as the others do (`peers.keeping`). A node that cannot take a run is passed by as a
+fragment is on a single node (`runs`).
 """
 
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from twinbus.cluster.fronts.runs import Run, TogetherRun
 from twinbus.cluster.fronts.source import FrontSource
 from twinbus.cluster.lines.talk import Topic
 from twinbus.cluster.ownership import Owners, Ownership
+from twinbus.cluster.peers.held_sends import KeyedSend
 from twinbus.cluster.peers.peers import Peers
 from twinbus.errors import MessagingError
 from twinbus.model.descriptions import QueueDescription, TopicDescription
@@ -64,7 +66,7 @@ class FrontWay:
         for index, places in self.local.placement.places(messages, now, reply).items():
             if index is None:
                 free = places
-            elif not self._waits_for(index, messages, places, origins, reply):
+            elif not self._waits_for(index, messages, places, origins, reply, now):
                 by_node.setdefault(self.ownership.of[index], []).extend(places)
         for node, places in by_node.items():
             Run(self, messages, sorted(places), origins, [node], reply).attempt(now)
@@ -77,16 +79,35 @@ class FrontWay:
         places: list[int],
         origins: Sequence[int] | None,
         reply: SendReply,
+        now: Millis,
     ) -> bool:
-        """Whether a fragment moves, and what goes there waits for that."""
-        if not self.ownership.is_any_moving:
+        if self._is_served(index):
             return False
 
-        def send(now: Millis) -> None:
-            if not self._waits_for(index, messages, places, origins, reply):
-                Run(self, messages, places, origins, [self.ownership.of[index]], reply).attempt(now)
+        def attempt(now: Millis) -> None:
+            Run(self, messages, places, origins, [self.ownership.of[index]], reply).attempt(now)
 
-        return self.ownership.waits([index], send, sum([len(messages[place].content) for place in places]))
+        return self._waits(index, attempt, sum([len(messages[place].content) for place in places]), now)
+
+    def _is_served(self, index: int) -> bool:
+        """By a node that is reached, and goes on serving it."""
+        return not self.ownership.is_any_moving and self.peers.is_reached(self.ownership.of[index])
+
+    def _waits(self, index: int, attempt: Callable[[Millis], None], size_bytes: int, now: Millis) -> bool:
+        """Whether a fragment moves or its node cannot be reached, and what goes there waits for that. `attempt` sends it."""
+
+        def is_reached() -> bool:
+            return self.peers.is_reached(self.ownership.of[index])
+
+        def send(now: Millis) -> None:
+            if self._is_served(index) or not self._waits(index, attempt, size_bytes, now):
+                attempt(now)
+
+        if self.ownership.waits([index], send, size_bytes):
+            return True
+        if is_reached() or not self.ownership.may_be_taken(index, now):
+            return False
+        return self.peers.held_keyed.hold(KeyedSend(size_bytes, now, is_reached, send, attempt))
 
     def _send_free(
         self,
@@ -123,23 +144,29 @@ class FrontWay:
         except MessagingError as error:
             reply(error)
             return
-        if place is None:
-            self._next_turn(now)
-        nodes = self.in_turns()
-        if (place is not None or not nodes) and self.ownership.is_any_moving:
-            size = sum([len(message.content) for message in messages])
-            if self.ownership.waits([place or 0], lambda later: self.send_batch(messages, later, reply), size):
-                return
         if place is not None:
-            self._send_pinned(messages, self.ownership.of[place], reply, now)
-        else:
-            TogetherRun(self, messages, nodes or self.ownership.nodes, reply).attempt(now)
+            self._send_pinned(place, messages, reply, now)
+            return
+        self._next_turn(now)
+        nodes = self.in_turns()
+        if not nodes and self.ownership.is_any_moving:
+            size = sum([len(message.content) for message in messages])
+            if self.ownership.waits([0], lambda later: self.send_batch(messages, later, reply), size):
+                return
+        TogetherRun(self, messages, nodes or self.ownership.nodes, reply).attempt(now)
 
-    def _send_pinned(self, messages: Sequence[Message], node: int, reply: Reply[list[int]], now: Millis) -> None:
-        if node == self.peers.node:
-            self.local.send_batch(messages, now, reply)
-        else:
-            self.peers[node].send_together(self.name, messages, reply)
+    def _send_pinned(self, index: int, messages: Sequence[Message], reply: Reply[list[int]], now: Millis) -> None:
+        def attempt(now: Millis) -> None:
+            node = self.ownership.of[index]
+            if node == self.peers.node:
+                self.local.send_batch(messages, now, reply)
+            else:
+                self.peers[node].send_together(self.name, messages, reply)
+
+        if self._is_served(index) or not self._waits(
+            index, attempt, sum([len(each.content) for each in messages]), now
+        ):
+            attempt(now)
 
     def _next_turn(self, now: Millis) -> None:
         self._is_kept = TURN_MAX - self._turn_left >= LOAD_MIN and self._keeping.room(now) >= TURN_MAX

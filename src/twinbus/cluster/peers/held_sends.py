@@ -13,6 +13,10 @@ the other one are not taken yet. What ends the wait:
                                                  other databases stay away, and this one may be back
 
 Where a node says that its store is lost, or full, that is the answer. A store that is switched off is not waited for.
+
+Messages with a key wait as well, and have been sent to nobody: for a line to the node that has their fragment, or for another node that has
+taken it over. They have room of their own, so that they keep none of those without a key from waiting. When the node has been away for longer
+than a takeover lasts (`ownership.TAKEN_MAX`) nobody waits for it any more.
 """
 
 from collections.abc import Callable
@@ -76,6 +80,34 @@ class HeldSend(Protocol):
     def give_up(self, now: Millis) -> None:
         """Nothing that it waits for has come."""
         ...
+
+
+class KeyedSend:
+    """Messages for one fragment, whose node cannot be reached."""
+
+    def __init__(
+        self,
+        size_bytes: int,
+        held_since: Millis,
+        is_reached: Callable[[], bool],
+        send: Callable[[Millis], None],
+        give_up: Callable[[Millis], None],
+    ) -> None:
+        """`send`: to the node that has the fragment by then; `give_up`: nobody has come, and the sender gets the error."""
+        self.size_bytes = size_bytes
+        self.held_since = held_since
+        self._is_reached = is_reached
+        self._send = send
+        self.give_up = give_up
+
+    def clock_stepped(self, by: Millis) -> None:
+        self.held_since += by
+
+    def try_again(self, now: Millis, *, is_changed: bool) -> bool:
+        is_reached = self._is_reached()
+        if is_reached:
+            self._send(now)
+        return is_reached
 
 
 class HeldSends:

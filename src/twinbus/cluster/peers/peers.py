@@ -32,6 +32,7 @@ class Peers:
         self._own_numbers = hold_numbers(clock.now())
         self.when_opened: list[Callable[[Millis], None]] = []
         self.held_sends = HeldSends()
+        self.held_keyed = HeldSends()
         self._signs: SignsOfLife | None = None  # since the last line broke that sends were on
         self._keepings: WeakValueDictionary[tuple[Topic, int], Keeping] = WeakValueDictionary()
         topics.tells |= {
@@ -53,6 +54,14 @@ class Peers:
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(self._peers.values())
+
+    def is_reached(self, node: int) -> bool:
+        """Also if it is this one."""
+        return node == self.node or self._peers[node].is_open
+
+    def look_at_held(self, now: Millis, *, is_changed: bool) -> None:
+        self.held_keyed.look(now, is_changed=is_changed)
+        self.held_sends.look(now, is_changed=is_changed)
 
     # Message sessions of this node, and those that move
 
@@ -118,6 +127,7 @@ class Peers:
         for keeping in list(self._keepings.values()):
             keeping.clock_stepped(by)
         self.held_sends.clock_stepped(by)
+        self.held_keyed.clock_stepped(by)
 
     def _of(self, line: Line) -> Peer:
         assert line.peer is not None

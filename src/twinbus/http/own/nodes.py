@@ -1,6 +1,7 @@
 """The nodes of a namespace that several machines serve. All of it needs Manage.
 
-GET  /$nodes                        every node that lives: its name, address, state, stores and connections, as JSON
+GET  /$nodes                        every node: its name, address, state, stores and connections, as JSON; one that is not heard of any
+                                    more has the state "gone"
 POST /$nodes/{name}/drain           hand its stores over to the others and end, as SIGTERM does; 202
 POST /$stores/{index}/move?node=N   give a store to this node and leave it there while the node lives; without a node it goes where the
                                     namespace puts it; 202

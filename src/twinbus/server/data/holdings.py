@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from twinbus.clock import Clock
+from twinbus.clock import Clock, boot_time
 from twinbus.errors import ArgumentError
 from twinbus.management.access_control import ROOT_RULE_NAME
 from twinbus.management.catalog import Catalog
@@ -126,7 +126,7 @@ class Holdings:
 
         settings = self._settings
         assert self._owner is not None
-        keeper = LeaseKeeper(lambda _, __: None, lambda: True)
+        keeper = LeaseKeeper(lambda _, __: None, boot_time)
         self._closing(keeper.close)
         place = first_place(settings.store_dsns, settings.name, self._owner)
         return PostgresCatalog(place, self._owner, settings.store_count, self._clock.now(), keeper)

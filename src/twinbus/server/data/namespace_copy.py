@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from twinbus.clock import Millis
+from twinbus.clock import Millis, boot_time
 from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse, StoreUnavailable
 from twinbus.management.access_control import ROOT_RULE_NAME
 from twinbus.management.catalog import Catalog, CatalogDatabase
@@ -224,7 +224,7 @@ class PostgresEnd:
         from twinbus.management.catalog_postgres import PostgresCatalog
         from twinbus.store.postgres.lease import LeaseKeeper
 
-        with closing(LeaseKeeper(lambda _, __: None, lambda: True)) as keeper:
+        with closing(LeaseKeeper(lambda _, __: None, boot_time)) as keeper:
             try:
                 catalog = PostgresCatalog(self.place, self._owner, store_count, now, keeper)
             except StoreInUse:

@@ -29,6 +29,8 @@ FRESH_S = 3.5
 HANDED_OVER_S = 5.0
 """For a node to take a store that was released for it."""
 MOVE_TURN = "$move"
+REMEMBERED_S = 24 * 3_600.0
+"""For which a node that is gone is shown to operators: one that is not to come back would stay in the register."""
 
 
 class OwnedStore(Protocol):
@@ -125,6 +127,16 @@ class OwnershipKeeper:
             return [node for node in self._seen.nodes if node.is_live]
         there = self._reached() | {self._me}
         return [node for node in self._seen.nodes if node.number in there]
+
+    def gone(self) -> list[NodeRow]:
+        """Those that were heard of until a while ago, and have not left in good order."""
+        if self._seen is None or self._clock() - self._seen.at > FRESH_S:
+            return []
+        return [each for each in self._seen.nodes if each.state == SERVING and -REMEMBERED_S < each.left_s <= 0.0]
+
+    def _name_of(self, number: int) -> str:
+        names = [] if self._seen is None else [node.name for node in self._seen.nodes if node.number == number]
+        return names[0] if names else str(number)
 
     @property
     def pins(self) -> dict[int, str]:
@@ -233,12 +245,10 @@ class OwnershipKeeper:
         """Returns when its next owner has it, or after a while."""
         self.moves += 1
         self._pool.stores[store].rest()
-        since = self._clock()
-        log.info("moving_store", extra={"fields": {"store": store, "to": to}})
+        since, fields = self._clock(), {"store": store, "to": self._name_of(to)}
+        log.info("moving_store", extra={"fields": fields})
         await self._hand_over(store, to)
-        log.info(
-            "store_moved", extra={"fields": {"store": store, "to": to, "ms": round(1_000 * (self._clock() - since))}}
-        )
+        log.info("store_moved", extra={"fields": {**fields, "ms": round(1_000 * (self._clock() - since))}})
 
     async def drain(self) -> None:
         """All stores go to other nodes, if there are any."""

@@ -1,4 +1,4 @@
-"""Who owns which store, as the leases of one database say: looked up every second, on a thread of its own.
+"""Who owns which store, as the leases of one database say: looked up every second and when one of them ends, on a thread of its own.
 
 If the database hangs, its thread waits and the others go on. A database that cannot be looked at is one that this node does not reach,
 and so is one in which none of the stores is that have been there: this node was given another one.
@@ -14,23 +14,28 @@ from psycopg import sql
 from twinbus.clock import boot_time
 from twinbus.errors import StoreUnavailable
 from twinbus.store.postgres.connection import Connection
-from twinbus.store.postgres.lease import RENEW_EVERY_S
+from twinbus.store.postgres.lease import until_an_end
 from twinbus.store.postgres.place import Owner, PostgresPlace, server_of
 from twinbus.store.postgres.schema import schema_exists
 from twinbus.store.postgres.watch import PATIENCE_OF_LEASES
 
 LEASE = sql.SQL(
-    "SELECT {number}::int, owner, address, until > clock_timestamp(), (SELECT epoch FROM {schema}.epoch) FROM {schema}.lease"
+    "SELECT {number}::int, owner, address, CASE WHEN until > clock_timestamp() "
+    "THEN extract(epoch FROM until - clock_timestamp())::float8 ELSE 0 END, (SELECT epoch FROM {schema}.epoch) FROM {schema}.lease"
 )
 
 
 class LeaseSeen(NamedTuple):
-    """Of a store; without a schema yet it is nobody's."""
+    """Of a store; without a schema yet it is nobody's. `left_s`: for how long it lasts if nobody renews it."""
 
     owner: str = ""
     address: str = ""
-    is_live: bool = False
+    left_s: float = 0.0
     epoch: int = 0
+
+    @property
+    def is_live(self) -> bool:
+        return self.left_s > 0.0
 
 
 class Sight(NamedTuple):
@@ -71,8 +76,9 @@ class Lookout:
 
     def _run(self) -> None:
         while not self._is_over.is_set():
-            self._seen(self.look())
-            self._soon.wait(RENEW_EVERY_S)
+            sight = self.look()
+            self._seen(sight)
+            self._soon.wait(until_an_end(lease.left_s for lease in (sight.leases or {}).values()))
             self._soon.clear()
         self._disconnect()
 

@@ -35,6 +35,7 @@ from twinbus.server.machines.reach import Reach
 from twinbus.server.machines.register import (
     ALL_NODES,
     DRAINING,
+    GONE,
     NODES_MAX,
     SERVING,
     Facts,
@@ -60,8 +61,6 @@ OWNED: Final = 65
 TAKE: Final = "take"
 DRAIN: Final = "drain"
 LOOK: Final = "look"
-ALIVE_S = 2.0
-"""A node whose loop has stood still for this long does not beat."""
 STEP_EVERY_S = 0.25
 OWNED_WAIT_S = 20.0
 """At the start, for all stores to have an owner."""
@@ -193,7 +192,7 @@ class MachineNode:
         log.info("node_joined", extra={"fields": fields})
         loop = asyncio.get_running_loop()
         self.register.start(
-            lambda: boot_time() - self._heard_at < ALIVE_S,
+            lambda: self._heard_at,
             _unless_closed(lambda seen: loop.call_soon_threadsafe(self._register_seen, seen)),
             _unless_closed(lambda fault: loop.call_soon_threadsafe(self._register_lost, fault)),
             lambda: _unless_closed(loop.call_soon_threadsafe)(self._was_replaced),
@@ -244,6 +243,7 @@ class MachineNode:
         for node in others:
             with suppress(ArgumentError):
                 addresses[node.number] = NodeAddress.read(node.address)
+        self.mesh.names = {node.number: node.name for node in seen.nodes}
         self.mesh.follow(addresses)
         self.owners.downs = seen.downs
         self.keeper.register_seen(seen)
@@ -380,20 +380,27 @@ class MachineNode:
         for store, owner in enumerate(self.owners.of):
             stores.setdefault(owner, []).append(store)
         reached = {*self.mesh.lines, self.number}
+        live = {node.number: node for node in self.keeper.nodes()}
+        # What is left of one that is gone is its line in the register.
+        gone = [
+            node._replace(state=GONE, connections=0, unreached=())
+            for node in self.keeper.gone()
+            if node.number not in live
+        ]
         return [
             {
                 "name": node.name,
                 "number": node.number,
                 "address": node.address,
                 "state": node.state,
-                "stores": stores.get(node.number, []),
+                "stores": stores.get(node.number, []) if node.number in live else [],
                 "connections": node.connections,
                 "process": node.process,
                 "unreached": list(node.unreached),
-                "is_reached": node.number in reached,
+                "is_reached": node.number in live and node.number in reached,
                 "age_s": round(node.age_s, 1),
             }
-            for node in sorted(self.keeper.nodes(), key=lambda node: node.name)
+            for node in sorted([*live.values(), *gone], key=lambda node: node.name)
         ]
 
     def _named(self, name: str) -> int:

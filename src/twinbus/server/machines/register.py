@@ -1,6 +1,7 @@
 """The register of nodes of a namespace, in the catalog's database: who is a node, who lives, whose turn it is to change an entity.
 
-    nodes    a row for each: its number, name, address, and until when it is taken to live; renewed with every beat
+    nodes    a row for each: its number, name, address, and until when it is taken to live; renewed with every beat. Others beat early,
+             to see it, if that time is over before
     fences   a row for each node that may change the catalog. Whoever sees that a node is not alive any more removes its row; a change
              share-locks the row, so a node that was taken for dead changes nothing afterwards
     turns    names of entities that are being changed, by the fence of the node that does
@@ -27,7 +28,7 @@ from twinbus.clock import Millis, boot_time
 from twinbus.errors import ArgumentError, InternalError, StoreUnavailable
 from twinbus.server.machines.identity import Authority, new_authority
 from twinbus.store.postgres.connection import Connection, in_our_words
-from twinbus.store.postgres.lease import LEASE_S, RENEW_EVERY_S, take_over
+from twinbus.store.postgres.lease import LEASE_S, RENEW_EVERY_S, take_over, until_an_end
 from twinbus.store.postgres.place import CatalogPlace, Owner, server_of
 from twinbus.store.postgres.schema import set_search_path
 from twinbus.store.postgres.statements import SQL, schema_statement
@@ -37,7 +38,11 @@ NODES_MAX: Final = 64
 ALL_NODES: Final = Owner("nodes", "nodes of this namespace")
 """As which they hold the lease of the catalog together, so that no process without a node's name serves the namespace beside them."""
 SERVING, DRAINING = "serving", "draining"
+GONE = "gone"
+"""Only ever reported: it ended in the middle of serving, or is not heard of."""
 FORMER_WAIT_S = 1.5 * LEASE_S
+SILENT_MAX_S = 2.0
+"""A node whose loop has stood still for this long does not beat."""
 
 CREATE = """
 CREATE TABLE IF NOT EXISTS cluster (one BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (one), authority_key TEXT NOT NULL,
@@ -62,12 +67,14 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, clock_timestamp(), clock_timestamp() + make_
 PUT_FENCE = "INSERT INTO fences (fence, incarnation) VALUES (%s, %s)"
 BEAT = """UPDATE nodes SET until = clock_timestamp() + make_interval(secs => %s), state = %s, unreached = %s, connections = %s, address = %s
 WHERE incarnation = %s"""
+SAY_STATE = "UPDATE nodes SET state = %s WHERE incarnation = %s"
 # A fence that a change of its node has locked is removed with a later beat.
 REMOVE_FENCES = """DELETE FROM fences WHERE fence IN (SELECT fence FROM fences WHERE NOT EXISTS (SELECT 1 FROM nodes
 WHERE nodes.incarnation = fences.incarnation AND nodes.until > clock_timestamp()) FOR UPDATE SKIP LOCKED)"""
 HAS_FENCE = "SELECT EXISTS (SELECT 1 FROM fences WHERE fence = %s)"
-SEEN = """SELECT number, name, address, process, state, unreached, connections, until > clock_timestamp(),
-extract(epoch FROM clock_timestamp() - since)::float8 FROM nodes ORDER BY number"""
+SEEN = """SELECT number, name, address, process, state, unreached, connections,
+extract(epoch FROM until - clock_timestamp())::float8, extract(epoch FROM clock_timestamp() - since)::float8
+FROM nodes ORDER BY number"""
 VERSION = "SELECT version FROM cluster"
 PINS = "SELECT store, node FROM pins"
 DOWNS = "SELECT store FROM downs"
@@ -99,8 +106,12 @@ class NodeRow(NamedTuple):
     state: str
     unreached: tuple[int, ...]
     connections: int
-    is_live: bool
+    left_s: float  # for how long it is taken to live if it does not beat; less than 0 since that time is over
     age_s: float
+
+    @property
+    def is_live(self) -> bool:
+        return self.left_s > 0.0
 
 
 class Seen(NamedTuple):
@@ -202,14 +213,15 @@ class Register:
 
     def start(
         self,
-        is_alive: Callable[[], bool],
+        alive_at: Callable[[], float],
         seen: Callable[[Seen], None],
         lost: Callable[[str], None],
         replaced: Callable[[], None],
     ) -> None:
-        """Beat from now on, on a thread, while `is_alive`. The others are called on that thread; after `replaced` there are no beats."""
+        """Beat from now on, on a thread, but not while whoever serves stands still: `alive_at` says when it was last heard of, by boot
+        time. The others are called on that thread; after `replaced` there are no beats."""
         self._thread = threading.Thread(
-            target=self._run, args=(is_alive, seen, lost, replaced), name="register of nodes", daemon=True
+            target=self._run, args=(alive_at, seen, lost, replaced), name="register of nodes", daemon=True
         )
         self._thread.start()
 
@@ -220,6 +232,8 @@ class Register:
         if self._thread is not None:
             self._thread.join(LEASE_S)
         with suppress(StoreUnavailable), self._connection() as connection:
+            # It may have left faster than it beats: without this it would count as one that is gone.
+            connection.raw.execute(SAY_STATE, (DRAINING, self.owner.id))
             connection.raw.execute(schema_statement("leave_register", self.place.schema), (self.owner.id,))
             connection.raw.execute(REMOVE_FENCES)
         self.close()
@@ -236,18 +250,21 @@ class Register:
 
     def _run(
         self,
-        is_alive: Callable[[], bool],
+        alive_at: Callable[[], float],
         seen: Callable[[Seen], None],
         lost: Callable[[str], None],
         replaced: Callable[[], None],
     ) -> None:
+        pause_s = RENEW_EVERY_S
         while not self._is_over.is_set():
-            self._soon.wait(RENEW_EVERY_S)
+            self._soon.wait(pause_s)
             self._soon.clear()
-            if self._is_over.is_set() or not is_alive():
+            pause_s = RENEW_EVERY_S
+            silent_s = boot_time() - alive_at()
+            if self._is_over.is_set() or silent_s >= SILENT_MAX_S:
                 continue
             try:
-                found = self.beat()
+                found = self.beat(silent_s)
             except NodeReplaced:
                 replaced()
                 return
@@ -257,21 +274,22 @@ class Register:
                     self._beating = None
                 lost(" ".join(str(error).split()))
             else:
+                pause_s = until_an_end(node.left_s for node in found.nodes)
                 seen(found)
 
     def beat_soon(self) -> None:
         """Something has changed."""
         self._soon.set()
 
-    def beat(self) -> Seen:
-        """Raises psycopg.Error, StoreUnavailable, NodeReplaced, or StoreTaken while a process that is no node has the namespace."""
+    def beat(self, silent_s: float = 0.0) -> Seen:
+        """`silent_s`: for how long whoever serves has not been heard of; as its leases, its time to live counts from then. Raises psycopg.Error, StoreUnavailable, NodeReplaced, or StoreTaken while a process that is no node has the namespace."""
         if self._beating is None:
             self._beating = Connection(self.place.dsn, f"twinbus {self.owner.id} nodes", PATIENCE_OF_LEASES)
             self._beating.raw.execute("SET statement_timeout = '3s'")
             set_search_path(self._beating, self.place.schema)
         before, raw, facts = boot_time(), self._beating.raw, self.facts
         unreached = ",".join(map(str, facts.unreached))
-        values = (LEASE_S, facts.state, unreached, facts.connections, self.address, self.owner.id)
+        values = (LEASE_S - silent_s, facts.state, unreached, facts.connections, self.address, self.owner.id)
         if raw.execute(BEAT, values).rowcount != 1:
             raise NodeReplaced("this node is not in the register any more: another one has its name or its number")
         if raw.execute(schema_statement("renew_lease", self.place.schema), (LEASE_S, ALL_NODES.id)).rowcount != 1:
@@ -368,6 +386,6 @@ def _free_number(known: list[tuple[Any, ...]]) -> int:
 
 
 def _row(row: tuple[Any, ...]) -> NodeRow:
-    number, name, address, process, state, unreached, connections, is_live, age_s = row
+    number, name, address, process, state, unreached, connections, left_s, age_s = row
     databases = tuple(int(each) for each in unreached.split(",") if each)
-    return NodeRow(number, name, address, process, state, databases, connections, is_live, age_s)
+    return NodeRow(number, name, address, process, state, databases, connections, left_s, age_s)

@@ -68,6 +68,8 @@ class TcpMesh:
         self._contexts = contexts
         self._listener = listener
         self._clock = clock
+        self.names: Mapping[int, str] = {}
+        """Of nodes, for the log: an operator knows no numbers."""
         self._wanted: dict[int, NodeAddress] = {}
         self._lines: dict[int, LineSocket] = {}
         self._dialling: dict[int, asyncio.Task[None]] = {}
@@ -161,7 +163,10 @@ class TcpMesh:
         """Once for each reason: it is tried twice a second."""
         if self._said.get(number) != reason:
             self._said[number] = reason
-            log.warning("node_not_reached", extra={"fields": {"node": number, "reason": reason}})
+            log.warning("node_not_reached", extra={"fields": {**self._named(number), "reason": reason}})
+
+    def _named(self, number: int) -> dict[str, object]:
+        return {"node": self.names.get(number, ""), "number": number}
 
     # Those who dial
 
@@ -221,7 +226,7 @@ class TcpMesh:
             del self._lines[number]
         self._sent_before += shell.sent_bytes
         self._received_before += shell.received_bytes
-        log.info("line_broken", extra={"fields": {"peer": number, "reason": shell.line.fault}})
+        log.info("line_broken", extra={"fields": {**self._named(number), "reason": shell.line.fault}})
         if not self._is_closed:
             asyncio.get_running_loop().call_later(AGAIN_S, self._dial_missing)
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from twinbus.clock import boot_time
 from twinbus.server.process_setup import set_up_process
 from twinbus.server.stores.host_process import read_orders
-from twinbus.server.stores.leases import NOT_REPLICATED, REPLICATED, SILENCE_S, UPDATE
+from twinbus.server.stores.leases import NOT_REPLICATED, REPLICATED, UPDATE
 from twinbus.server.stores.line_frames import (
     COMMIT,
     COUNT,
@@ -153,21 +153,21 @@ class SocketEnd:
 
 
 class LeaseEnd:
-    """The store process's end of the line for leases: tells renewals, and knows whether the namespace is alive."""
+    """The store process's end of the line for leases: tells renewals, and knows when the namespace was last alive."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
-        self._heard_at = boot_time()
+        self._alive_at = boot_time()
         threading.Thread(target=self._listen, name="beats", daemon=True).start()
 
     def _listen(self) -> None:
         # At its end the stores' own threads read theirs.
         with suppress(OSError):
             while self._line.recv(64):
-                self._heard_at = boot_time()
+                self._alive_at = boot_time()
 
-    def is_namespace_alive(self) -> bool:
-        return boot_time() - self._heard_at < SILENCE_S
+    def alive_at(self) -> float:
+        return self._alive_at
 
     def replicated(self, number: int, is_replicated: bool) -> None:
         self.trusted_until(number, REPLICATED if is_replicated else NOT_REPLICATED)
@@ -221,7 +221,7 @@ def _keep_leases(line: socket.socket, wanted: StoresToKeep) -> "tuple[LeaseKeepe
     from twinbus.store.postgres.lease import LeaseKeeper
 
     end = LeaseEnd(line)
-    keeper = LeaseKeeper(end.trusted_until, end.is_namespace_alive, end.replicated)
+    keeper = LeaseKeeper(end.trusted_until, end.alive_at, end.replicated)
     once = threading.Lock()
     if wanted.owner is not None and wanted.catalog is not None:
         keeper.give_back_too(wanted.catalog, wanted.owner, "leave_register" if wanted.is_node else "give_lease_back")

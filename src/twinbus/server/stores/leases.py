@@ -1,10 +1,10 @@
 """Until when the messaging stores are ours, as the event loop knows it; and the line on which it learns that.
 
-    loop           a byte every BEAT_S -->              the store process renews leases only while these come
+    loop           a byte every BEAT_S -->              the store process renews leases from the last of these on
                    <-- store number, boot time           with every renewal: trusted until then
                    <-- store number, REPLICATED or not   with the first renewal, and when it has changed
 
-A namespace that is frozen sends nothing, so its leases end. One that was killed closes the line, and its store process gives
+A namespace that is frozen sends nothing, so its leases end as if nobody had renewed them. One that was killed closes the line, and its store process gives
 them back at once. A store on a folder has no lease: its lock is held by the process itself.
 """
 
@@ -16,9 +16,7 @@ from typing import Final, cast
 from twinbus.broker.store_port import ALWAYS_HELD, StoreLease
 from twinbus.clock import boot_time
 
-BEAT_S: Final = 0.5
-SILENCE_S: Final = 2.0
-"""Without a byte for this long nothing is renewed."""
+BEAT_S: Final = 0.25
 UPDATE: Final = Struct("=id")
 TAKEN: Final = -1.0
 """Instead of a time: another process owns the store."""

@@ -1,8 +1,9 @@
 """Leases on stores in PostgreSQL: renewed every second for all stores of a process, by a thread for each database.
 
-The database's clock decides when a lease ends. Its owner trusts a renewal for a second less, counted from before it was sent, by a
-clock that neither jumps nor stands still while the machine sleeps: so it stops handing over before anybody else begins, as long
-as the two clocks differ by less than a fifth over five seconds.
+A lease lasts LEASE_S from when whoever serves was last heard of, and not from its renewal: a namespace that is frozen is silent, and
+what its store process renews meanwhile would keep others waiting for nobody. The database's clock decides when a lease ends. Its owner
+trusts it for a second less, by a clock that neither jumps nor stands still while the machine sleeps: so it stops handing over before
+anybody else begins, as long as the two clocks differ by less than a fifth over five seconds.
 
 A renewal waits for the standby as a commit does. A server that has been succeeded by its standby and does not know it renews
 nothing: otherwise its owner would go on handing over beside the one at the new server.
@@ -10,7 +11,7 @@ nothing: otherwise its owner would go on handing over beside the one at the new 
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
@@ -28,11 +29,19 @@ from twinbus.store.postgres.watch import PATIENCE_OF_LEASES
 LEASE_S = 5.0
 TRUSTED_S = 4.0
 RENEW_EVERY_S = 1.0
+ENDS_TOGETHER_S = 0.05
+"""What one owner renews one after the other ends so."""
 END_S = 2.0
 TAKEOVER_TIMEOUT = "10s"
 TAKEN = -1.0
 
 log = logging.getLogger(__name__)
+
+
+def until_an_end(left_s: Iterable[float]) -> float:
+    """How long to wait before leases, each of which lasts so long unless it is renewed, are looked at again: until they should have been
+    renewed, or until one of them has ended."""
+    return min([RENEW_EVERY_S, *[each + ENDS_TOGETHER_S for each in left_s if each > 0.0]])
 
 
 def take_over(connection: Connection, place: LeasedPlace, owner: Owner) -> int:
@@ -111,9 +120,9 @@ NO_RENEWAL: LeaseRenewal = _NoRenewal()
 
 
 class LeaseKeeper:
-    """Renews leases while `may_serve` says so, those in each database on a thread of their own.
+    """Renews leases for as long as somebody serves, those in each database on a thread of their own.
 
-    `trusted_until(number, boot time)` is called with every renewal, with 0.0 when a lease is given back and with TAKEN when
+    `alive_at` says when whoever serves was last heard of, by boot time. `trusted_until(number, boot time)` is called with every renewal, with 0.0 when a lease is given back and with TAKEN when
     another process has it; `replicated(number, whether)` when a renewal finds that commits wait for a standby, or do so no more.
     From any thread.
     """
@@ -121,11 +130,11 @@ class LeaseKeeper:
     def __init__(
         self,
         trusted_until: Callable[[int, float], None],
-        may_serve: Callable[[], bool],
+        alive_at: Callable[[], float],
         replicated: Callable[[int, bool], None] = lambda _, __: None,
     ) -> None:
         self._trusted_until = trusted_until
-        self._may_serve = may_serve
+        self._alive_at = alive_at
         self._replicated = replicated
         self._changing = threading.Lock()
         self._databases: dict[str, _DatabaseLeases] = {}
@@ -160,8 +169,13 @@ class LeaseKeeper:
     def _leases_in(self, dsn: str) -> "_DatabaseLeases":
         with self._changing:
             if dsn not in self._databases:
-                self._databases[dsn] = _DatabaseLeases(dsn, self._trusted_until, self._may_serve, self._replicated)
+                self._databases[dsn] = _DatabaseLeases(dsn, self._trusted_until, self._alive_at, self._replicated)
             return self._databases[dsn]
+
+
+class _Held(NamedTuple):
+    owner: Owner
+    since: float  # boot time before it was taken
 
 
 class _DatabaseLeases:
@@ -171,16 +185,16 @@ class _DatabaseLeases:
         self,
         dsn: str,
         trusted_until: Callable[[int, float], None],
-        may_serve: Callable[[], bool],
+        alive_at: Callable[[], float],
         replicated: Callable[[int, bool], None],
     ) -> None:
         self._dsn = dsn
         self._trusted_until = trusted_until
-        self._may_serve = may_serve
+        self._alive_at = alive_at
         self._replicated = replicated
         self._told_replicated: dict[LeasedPlace, bool] = {}
         self._changing = threading.Lock()
-        self._held: dict[LeasedPlace, Owner] = {}
+        self._held: dict[LeasedPlace, _Held] = {}
         self._others: dict[LeasedPlace, tuple[Owner, str]] = {}
         self._connected: Connection | None = None
         self._gives_back = False
@@ -190,7 +204,7 @@ class _DatabaseLeases:
 
     def start(self, place: LeasedPlace, owner: Owner, since: float) -> None:
         with self._changing:
-            self._held[place] = owner
+            self._held[place] = _Held(owner, since)
             self._told_replicated.pop(place, None)
             self._trusted_until(place.number, since + TRUSTED_S)
 
@@ -211,8 +225,11 @@ class _DatabaseLeases:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        renewed_for = 0.0
         while not self._is_over.wait(RENEW_EVERY_S):
-            if self._may_serve():
+            alive_at = self._alive_at()
+            if alive_at > renewed_for:  # otherwise there is nothing to prolong
+                renewed_for = alive_at
                 with self._changing:
                     held = dict(self._held)
                 self._renew(held)
@@ -220,19 +237,22 @@ class _DatabaseLeases:
             self._give_back()
         self._disconnect()
 
-    def _renew(self, held: dict[LeasedPlace, Owner]) -> None:
+    def _renew(self, held: "dict[LeasedPlace, _Held]") -> None:
         """If the database cannot be reached the leases end by themselves."""
         try:
-            for place, owner in held.items():
-                before = boot_time()
+            for place, (owner, since) in held.items():
                 statement = schema_statement("renew_lease", place.schema)
                 connection = self._connection(owner)
-                renewed = connection.raw.execute(statement, (LEASE_S, owner.id), prepare=True)
+                # A lease that was taken while nobody was heard of is trusted from then on: it must not be made shorter than that. The
+                # database counts from when it does this, which is later than now: so it ends later than is trusted here.
+                alive_at = max(since, self._alive_at())
+                lasts_s = LEASE_S - (boot_time() - alive_at)
+                renewed = connection.raw.execute(statement, (lasts_s, owner.id), prepare=True)
                 connection.require_no_warning()
                 found = renewed.fetchone()
                 with self._changing:
                     if place in self._held:
-                        self._trusted_until(place.number, TAKEN if found is None else before + TRUSTED_S)
+                        self._trusted_until(place.number, TAKEN if found is None else alive_at + TRUSTED_S)
                         if found is not None:
                             self._tell_replicated(place, *found)
         except (psycopg.Error, StoreUnavailable) as error:
@@ -249,7 +269,7 @@ class _DatabaseLeases:
         with self._changing:
             held = dict(self._held)
             others = dict(self._others)
-        for place, owner in held.items():
+        for place, (owner, _) in held.items():
             with suppress(psycopg.Error, StoreUnavailable):
                 give_back(self._connection(owner), place, owner)
         for place, (owner, statement) in others.items():
