@@ -46,7 +46,7 @@ from twinbus.store.layers.located_changes import (
     RowAltered,
     RowsAdded,
     RowsAltered,
-    stored_message,
+    stored_messages,
 )
 
 EVERY_KIND: list[Change] = [
@@ -111,7 +111,7 @@ def test_a_decoded_record_is_the_change_with_its_contents_left_in_the_segment(ch
     match first := located[0]:
         case RowsAdded():
             assert isinstance(change, Enqueued)
-            rows = [stored_message(number, row, b"") for number, row in zip(first.numbers, first.rows, strict=True)]
+            rows = stored_messages(first.numbers, first.rows, [b""] * len(first.rows))
             assert rows == [replace(message, content=b"") for message in change.messages]
         case RowAltered(fragment, number, state, delivery_count, due_at, expires_at, size):
             assert isinstance(change, Altered)
@@ -148,10 +148,8 @@ def test_rows_that_several_fragments_get_are_written_once(count: int) -> None:
         assert isinstance(found, RowsAdded)
         assert (found.fragment, len(found.numbers)) == (change.fragment, len(change.rows))
         whole = before + body
-        read = [
-            stored_message(number, row, whole[row[PLACE] - 100 : row[PLACE] - 100 + row[SIZE]])
-            for number, row in zip(found.numbers, found.rows, strict=True)
-        ]
+        contents = [whole[row[PLACE] - 100 : row[PLACE] - 100 + row[SIZE]] for row in found.rows]
+        read = stored_messages(found.numbers, found.rows, contents)
         assert read == change.rows.numbered(change.first_number)
 
 

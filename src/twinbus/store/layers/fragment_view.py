@@ -26,8 +26,8 @@ from twinbus.store.layers.located_changes import (
     SESSION_ID,
     SIZE,
     STATE,
-    STATES,
     Row,
+    stored_messages,
 )
 from twinbus.store.layers.overlay import FragmentOverlay, Layer
 from twinbus.store.medium import Segment, Snapshot
@@ -336,8 +336,6 @@ class FragmentView:
             query_max = ROWS_PER_QUERY
 
     def _load(self, chosen: Sequence[tuple[int, int, Row]]) -> list[StoredMessage]:
-        if not chosen:
-            return []
         homes = [found if found[1] == TABLES or found[2][PLACE] > 0 else self._home(*found) for found in chosen]
         sums = self._content_sums(chosen, homes)
         from_tables = self._snapshot.contents(sums) if sums else {}
@@ -346,10 +344,7 @@ class FragmentView:
         ]
         from_segments = _read_places(in_segments)
         contents = [from_tables[home] if level == TABLES else next(from_segments) for home, level, _ in homes]
-        numbers, _, rows = zip(*chosen, strict=True)
-        states, due_at, expiries, counts, enqueued, origins, _, sessions, _ = zip(*rows, strict=True)
-        named = map(STATES.__getitem__, states)
-        return list(map(StoredMessage, numbers, contents, enqueued, expiries, named, due_at, counts, sessions, origins))
+        return stored_messages([number for number, _, _ in chosen], [row for _, _, row in chosen], contents)
 
     def _content_sums(
         self, chosen: Sequence[tuple[int, int, Row]], homes: Sequence[tuple[int, int, Row]]

@@ -4,6 +4,7 @@ A row is a plain tuple, because tens of thousands of them are in memory at a tim
 track tuples of numbers and texts. The constants name its fields.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from twinbus.clock import Millis
@@ -17,6 +18,7 @@ from twinbus.store.changes import (
     FragmentKey,
     Removed,
     SessionStateSet,
+    StoredMessage,
 )
 
 Row: TypeAlias = tuple[int, Millis, Millis, int, Millis, int, int, str | None, int]
@@ -74,3 +76,11 @@ LocatedChange: TypeAlias = (
     | DuplicatesSeen
     | DuplicatesForgotten
 )
+
+
+def stored_messages(numbers: Sequence[int], rows: Sequence[Row], contents: Sequence[bytes]) -> list[StoredMessage]:
+    if not rows:
+        return []
+    states, due_at, expiries, counts, enqueued, origins, _, sessions, _ = zip(*rows, strict=True)
+    named = map(STATES.__getitem__, states)
+    return list(map(StoredMessage, numbers, contents, enqueued, expiries, named, due_at, counts, sessions, origins))
