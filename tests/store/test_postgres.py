@@ -429,6 +429,17 @@ def test_a_lease_that_was_given_back_is_trusted_no_longer_and_not_renewed(here: 
     keeper.close()
 
 
+def test_a_lease_that_somebody_else_renews_is_given_back_with_all_others(here: PostgresPlace) -> None:
+    owner = Owner.this_process()
+    store = PostgresStore(here, owner)
+    keeper = LeaseKeeper(lambda *_: None, lambda: True)
+    keeper.give_back_too(here, owner)
+    keeper.give_back()
+    successor = opened(here)
+    successor.close()
+    store.close()
+
+
 def test_nobody_trusts_a_lease_that_was_taken_by_another(here: PostgresPlace) -> None:
     told: list[float] = []
     keeper = LeaseKeeper(lambda _, until: told.append(until), lambda: True)
