@@ -29,7 +29,14 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+THREADS_OF_OURS = ("tests/contract/", "tests/store/")
+"""What breaks in a thread there breaks its test."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(THREADS_OF_OURS):
+            item.add_marker(pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning"))
     if "nightly" in config.option.markexpr:
         return
     left_out = [item for item in items if item.get_closest_marker("nightly")]

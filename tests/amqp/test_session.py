@@ -210,6 +210,17 @@ def test_a_session_whose_window_stays_shut_is_ended_at_the_limit() -> None:
     assert link.transfer(b"more", b"tag") is None
 
 
+def test_what_waits_for_the_window_of_a_session_that_the_peer_ends_is_dropped() -> None:
+    script = Script().open()
+    script.begin(incoming_window=0)
+    link = script.receiver(credit=1000)
+    script.flow(incoming_window=0)
+    link.transfer(bytes(1000), b"tag")
+    assert script.connection.held_back_size >= 1000
+    script.say(End())
+    assert script.connection.held_back_size == 0
+
+
 def test_what_waits_for_windows_is_limited_for_all_sessions_of_a_connection_together() -> None:
     wire = Wire(client={"incoming_window": 0}, server={"held_back_size_max": 10_000}).open()
     links = []

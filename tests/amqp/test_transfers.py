@@ -228,14 +228,17 @@ def test_a_frame_of_another_delivery_amid_the_frames_of_one_ends_the_link() -> N
     assert script.end.only(LinkDetached).error is not None
 
 
-def test_large_payloads_are_sent_from_where_they_are_and_their_front_before_them() -> None:
-    content, wire = bytes(range(256)) * 400, Wire(client={"frame_size_max": 65_536}).open()
+@pytest.mark.parametrize(("frame_size_max", "frames"), [(65_536, 2), (1_048_576, 1)])
+def test_large_payloads_are_sent_from_where_they_are_and_their_front_before_them(
+    frame_size_max: int, frames: int
+) -> None:
+    content, wire = bytes(range(256)) * 400, Wire(client={"frame_size_max": frame_size_max}).open()
     session, _ = wire.session()
     _, sender = wire.client_receiver(session)
     payload = FrontedPayload(b"front", memoryview(content)[100:])
     sender.transfers([(b"one", payload), (b"two", b"small"), (b"three", payload)])
     pieces = wire.server.connection.pieces_to_send()
-    assert sum(isinstance(piece, memoryview) and piece.obj is content for piece in pieces) == 4
+    assert sum(isinstance(piece, memoryview) and piece.obj is content for piece in pieces) == 2 * frames
     wire.feed(wire.client, b"".join(pieces))
     assert [delivery.payload for delivery in received(wire.client.take(Deliveries))] == [
         b"front" + content[100:],

@@ -225,3 +225,23 @@ def test_a_message_expires_by_the_clock(sim: Simulation, queue: QueueEntity) -> 
     sim.set_clock(HOUR)
     sim.tick()
     assert sim.receiver(queue.main, 1).take() == []
+
+
+@pytest.mark.one_node("the store is moved by hand")
+def test_locks_that_come_with_a_store_last_as_long_when_the_clock_was_set_on_their_way(
+    sim: Simulation, by: Millis
+) -> None:
+    queue = sim.queue(QueueDescription("q", lock_duration=LOCK))
+    sim.send(queue, make_message("m"))
+    sim.receiver(queue.main, 1)
+    broker = queue.main.fragments[0].broker
+    broker.retire()
+    broker.expect(broker.move_out(lambda _: True))
+    sim.set_clock(by)
+    broker.store_returned()
+    sim.run()
+    later = sim.receiver(queue.main, 1)
+    sim.advance(LOCK - 1)
+    assert later.ids() == []
+    sim.advance(1)
+    assert later.ids() == ["m"]

@@ -9,7 +9,7 @@ from tests.gateway.front import Client, Front, payload
 from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED, Modified, Outcome, Rejected, TransactionalState
 from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
 from twinbus.amqp.codec.terminus import Source, Target
-from twinbus.amqp.codec.types import Symbol, Timestamp, Value
+from twinbus.amqp.codec.types import Long, Symbol, Timestamp, Value
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.fragment_transaction import DURATION_MAX, MESSAGES_MAX
@@ -206,6 +206,28 @@ def test_messages_are_scheduled_in_a_transaction(front: Front) -> None:
     assert queue.main.counts().scheduled == 0
     assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED
     assert queue.main.counts().scheduled == 1
+
+
+@pytest.mark.parametrize(
+    ("operation", "body", "refusal"),
+    [
+        ("schedule-message", {"messages": [{"message-id": "1", "message": payload("x")}]}, NOT_ALLOWED),
+        ("cancel-scheduled-message", {"sequence-numbers": [Long(7)]}, "com.microsoft:message-not-found"),
+    ],
+)
+def test_what_a_transaction_refuses_is_answered_and_no_part_of_it(
+    front: Front, operation: str, body: dict[str, Value], refusal: str
+) -> None:
+    front.sim.queue(QueueDescription("other"))
+    client = front.client()
+    # Links on an AMQP session of their own: a transaction that has no home stays within one entity.
+    control, node = Control(client), client.node("other/$management")
+    txn_id = control.declare()
+    if operation == "schedule-message":
+        assert send(client, client.sender("orders"), txn_id, payload("a")) == [None]
+    assert ask_in(client, node, txn_id, operation, body)["errorCondition"] == refusal
+    assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED
+    assert active(front, "other") == front.sim.entities.queue("other").main.counts().scheduled == 0
 
 
 @pytest.mark.rule("A7.11")

@@ -13,7 +13,7 @@ from twinbus.store.changes import Enqueued, Removed
 from twinbus.store.folder import copying
 from twinbus.store.folder.copying import copy_database, copy_store
 from twinbus.store.folder.folder_check import check_folder
-from twinbus.store.folder.journal import segment_path
+from twinbus.store.folder.journal import NAME_PREFIX, segment_path
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME
 from twinbus.store.store_limits import StoreLimits
@@ -139,3 +139,17 @@ def test_a_store_that_cannot_be_copied_is_said_to_be_so_with_the_reason(
     with pytest.raises(StoreUnavailable, match="cannot be copied: file is not a database"):
         copy_store(source, tmp_path / "copy")
     assert list((tmp_path / "copy").iterdir()) == []
+
+
+def test_a_copy_has_no_room_for_more_commits(tmp_path: Path) -> None:
+    """A journal has its room ahead of them, which may be much larger than what is in it."""
+    store = FolderStore(tmp_path / "store")
+    holding(store, row(1))
+    copy_store(tmp_path / "store", tmp_path / "copy")
+    (here,) = (tmp_path / "store").glob(f"{NAME_PREFIX}*")
+    size = (tmp_path / "copy" / here.name).stat().st_size
+    assert size < here.stat().st_size
+    store.commit([Enqueued(HERE, [row(2)])])
+    copy_store(tmp_path / "store", tmp_path / "later")
+    assert size < (tmp_path / "later" / here.name).stat().st_size
+    store.close()

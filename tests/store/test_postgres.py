@@ -21,8 +21,8 @@ from twinbus.store.durable import DurableStore
 from twinbus.store.postgres import connection as postgres_connection
 from twinbus.store.postgres.connection import in_our_words
 from twinbus.store.postgres.journal import PART_BYTES
-from twinbus.store.postgres.lease import LEASE_S, TAKEN, TRUSTED_S, LeaseKeeper
-from twinbus.store.postgres.place import Owner, PostgresPlace, server_of
+from twinbus.store.postgres.lease import LEASE_S, TAKEN, TRUSTED_S, LeaseKeeper, lease_states
+from twinbus.store.postgres.place import Owner, PostgresPlace, has_secret, server_of
 from twinbus.store.postgres.store import PostgresStore
 from twinbus.store.store_limits import StoreLimits
 
@@ -427,6 +427,45 @@ def test_a_lease_that_was_given_back_is_trusted_no_longer_and_not_renewed(here: 
         assert asked.acquire(timeout=20)
     assert told[-1] == 0.0
     keeper.close()
+
+
+def test_a_lease_that_somebody_else_renews_is_given_back_with_all_others(here: PostgresPlace) -> None:
+    owner = Owner.this_process()
+    store = PostgresStore(here, owner)
+    keeper = LeaseKeeper(lambda *_: None, boot_time)
+    keeper.give_back_too(here, owner)
+    keeper.give_back()
+    successor = opened(here)
+    successor.close()
+    store.close()
+
+
+def test_a_spare_sees_who_owns_a_store_and_that_nobody_does_when_the_lease_has_ended(here: PostgresPlace) -> None:
+    owner, spare = Owner("owner", "host 1"), Owner("spare", "host 2")
+    missing = PostgresPlace(here.dsn, f"{here.namespace}_missing", 0, 1)
+
+    def seen_by(who: Owner) -> list[str]:
+        return [state.owner for state in lease_states(here.dsn, [here, missing], who)]
+
+    assert seen_by(spare) == ["", ""]
+    store = PostgresStore(here, owner)
+    assert seen_by(spare) == ["host 1", ""]
+    assert seen_by(owner) == ["", ""], "it may take what is its own"
+    end_lease(here)
+    assert seen_by(spare) == ["", ""]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("dsn", "is_secret"),
+    [
+        ("postgresql://user:word@host/bus", True),
+        ("host=h sslpassword=word", True),
+        ("postgresql://user@host/bus?sslmode=require", False),
+    ],
+)
+def test_a_connection_string_with_a_password_is_a_secret(dsn: str, is_secret: bool) -> None:
+    assert has_secret(dsn) is is_secret
 
 
 def test_nobody_trusts_a_lease_that_was_taken_by_another(here: PostgresPlace) -> None:
