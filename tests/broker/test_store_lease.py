@@ -1,5 +1,6 @@
 """Without its lease a message broker hands nothing over: another process may do so already (a process that was frozen)."""
 
+import logging
 from math import inf
 
 import pytest
@@ -52,6 +53,16 @@ def test_nothing_is_handed_over_without_the_lease(sim: Simulation, queue: QueueE
     lease.is_ours = True
     sim.tick()
     assert sim.receiver(queue.main, 5).ids() == ["m"]
+
+
+def test_the_log_tells_when_a_store_is_dropped_for_its_lease_and_when_it_is_back(
+    sim: Simulation, queue: QueueEntity, lease: SimLease, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store itself may be up all the time, and nothing else would say why nobody gets anything from it."""
+    caplog.set_level(logging.INFO)
+    for lease.is_ours in (True, False, False, True, True):
+        sim.tick()
+    assert [record.getMessage() for record in caplog.records] == ["lease_over", "lease_renewed"]
 
 
 def test_a_message_is_certainly_not_taken_without_the_lease(

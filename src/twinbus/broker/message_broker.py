@@ -19,6 +19,7 @@ changes were made is not known, and the next load shows it. What keeps this righ
   wakeup; when the store answers, the time of the call has passed, so it is read and passed on.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,8 @@ from twinbus.errors import FragmentUnavailable, OutcomeUnknown, RequestRefused, 
 from twinbus.meter.operation import NO_METER, Meter
 from twinbus.store.changes import Change, FragmentCreated, FragmentDeleted, FragmentKey
 from twinbus.store.reads import FragmentMemory, Load, MemoryWanted, Read
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -149,7 +152,9 @@ class MessageBroker:
         if self.is_available and (self._has_refused or not self.lease.is_held()):
             self._lose(f"the lease on messaging store {self.index} has ended")
             self._is_lease_over = True
+            log.warning("lease_over", extra={"fields": {"store": self.index}})
         if self._is_lease_over and self.lease.is_held():
+            log.info("lease_renewed", extra={"fields": {"store": self.index}})
             self._load()
         # What is decided between two ticks may be due soon, so the longest sleep is short.
         return min(self.wakeups.run(now), now + TICK_INTERVAL_MAX)

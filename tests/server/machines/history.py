@@ -4,7 +4,7 @@ Clients log when they asked for something and what they heard. An answer that ne
 proves that it happened between question and answer. A message is known by its body; one that was stored twice has two sequence numbers.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
@@ -62,7 +62,10 @@ class History:
         """After everything was drained."""
         found: list[str] = []
         if lost := self.missing:
-            found.append(f"{len(lost)} of {len(self.acknowledged)} acknowledged are lost: {sorted(lost)[:5]}")
+            senders = dict(Counter(body.rpartition("/")[0] for body in lost))
+            found.append(
+                f"{len(lost)} of {len(self.acknowledged)} acknowledged are lost: {sorted(lost)[:5]}, by sender {senders}"
+            )
         if strange := {receipt.body for receipt in self.received} - self.invoked:
             found.append(f"delivered and never sent: {sorted(strange)[:5]}")
         if again := [receipt for receipt in self.received if self._is_again(receipt)]:
