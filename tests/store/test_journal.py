@@ -27,6 +27,7 @@ from twinbus.store.changes import (
     Removed,
     SessionStateSet,
     SharedRows,
+    StoredMessage,
     fragment_key,
 )
 from twinbus.store.folder.journal import (
@@ -43,10 +44,11 @@ from twinbus.store.layers.located_changes import (
     CONTENT_STAYS,
     PLACE,
     SIZE,
+    STATES,
+    Row,
     RowAltered,
     RowsAdded,
     RowsAltered,
-    stored_message,
 )
 
 EVERY_KIND: list[Change] = [
@@ -104,6 +106,21 @@ def bodies_in(folder: Path) -> list[bytes]:
         segment.close()
 
 
+def stored(number: int, found: Row, content: bytes) -> StoredMessage:
+    state, due_at, expires_at, delivery_count, enqueued_at, enqueued_number, _, session_id, _ = found
+    return StoredMessage(
+        number,
+        content,
+        enqueued_at,
+        expires_at,
+        STATES[state],
+        due_at,
+        delivery_count,
+        session_id,
+        enqueued_number,
+    )
+
+
 @pytest.mark.parametrize("change", EVERY_KIND, ids=lambda change: type(change).__name__)
 def test_a_decoded_record_is_the_change_with_its_contents_left_in_the_segment(change: Change) -> None:
     located = list(decode_changes(b"".join(encode_changes([change, *EVERY_KIND])), place=100))
@@ -111,7 +128,7 @@ def test_a_decoded_record_is_the_change_with_its_contents_left_in_the_segment(ch
     match first := located[0]:
         case RowsAdded():
             assert isinstance(change, Enqueued)
-            rows = [stored_message(number, row, b"") for number, row in zip(first.numbers, first.rows, strict=True)]
+            rows = [stored(number, row, b"") for number, row in zip(first.numbers, first.rows, strict=True)]
             assert rows == [replace(message, content=b"") for message in change.messages]
         case RowAltered(fragment, number, state, delivery_count, due_at, expires_at, size):
             assert isinstance(change, Altered)
@@ -149,7 +166,7 @@ def test_rows_that_several_fragments_get_are_written_once(count: int) -> None:
         assert (found.fragment, len(found.numbers)) == (change.fragment, len(change.rows))
         whole = before + body
         read = [
-            stored_message(number, row, whole[row[PLACE] - 100 : row[PLACE] - 100 + row[SIZE]])
+            stored(number, row, whole[row[PLACE] - 100 : row[PLACE] - 100 + row[SIZE]])
             for number, row in zip(found.numbers, found.rows, strict=True)
         ]
         assert read == change.rows.numbered(change.first_number)
