@@ -2,6 +2,7 @@
 
 import pytest
 
+from twinbus.cluster.moves import moves
 from twinbus.cluster.ownership import TAKEN_MAX
 from twinbus.cluster.peers.held_sends import HELD_BYTES_MAX, HELD_MAX
 from twinbus.errors import FragmentUnavailable, MessagingError, OutcomeUnknown
@@ -205,3 +206,20 @@ def test_however_much_waits_with_a_key_there_is_room_for_messages_without_one(si
     for store in [store for store, owner in enumerate(sim.owners) if owner != GONE]:
         sim.lose_store(store)
     assert Sent(sim, None, is_batch=False).waits
+
+
+def test_what_finds_no_room_to_wait_for_a_move_overtakes_nothing_that_does(
+    sim: ClusterSimulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, store = key_at(sim, GONE)
+    monkeypatch.setattr(moves, "HELD_BYTES_MAX", 10_000)
+    sim.nodes[0].owners.moves.begin(store, sim.epochs.get(store, 0), sim.now)
+    first = Sent(sim, key, is_batch=False, name="first")
+    lose_sight(sim)
+    second = Sent(sim, key, is_batch=False, name="second", body=bytes(10_000))
+    assert first.waits
+    assert type(second.error) is FragmentUnavailable
+    take_over(sim, store)
+    sim.run()
+    assert first.is_accepted
+    assert received(sim) == ["first"]

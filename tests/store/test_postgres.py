@@ -416,11 +416,11 @@ def test_a_lease_that_was_given_back_is_trusted_no_longer_and_not_renewed(here: 
     told: list[float] = []
     asked = threading.Semaphore(0)
 
-    def may_serve() -> bool:
+    def alive_at() -> float:
         asked.release()
-        return True
+        return boot_time()
 
-    keeper = LeaseKeeper(lambda _, until: told.append(until), may_serve)
+    keeper = LeaseKeeper(lambda _, until: told.append(until), alive_at)
     PostgresStore(here, Owner.this_process(), renewal=keeper).close()
     assert told[-1] == 0.0
     for _ in range(3):

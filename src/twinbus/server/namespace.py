@@ -200,8 +200,8 @@ class NamespaceServer:
         self._beat.start()
         self._closers.append(self._beat.stop)
         await self._make_pages()
-        if self._machine is not None:
-            await self._machine.begin(self)
+        if membership is not None:
+            await membership.begin(self)
         if prepare is not None:
             await self._prepare(prepare)
         await self._listen()

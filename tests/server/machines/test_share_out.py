@@ -57,6 +57,23 @@ def test_of_two_claims_the_higher_epoch_is_right() -> None:
     assert claims.owners() == [4, 4, NOBODY]
 
 
+def test_what_a_node_claimed_before_it_was_out_of_sight_is_nobodys_until_it_says_what_it_serves() -> None:
+    claims = Claims(3)
+    claims.tell(4, {0: 7, 1: 2})
+    claims.tell(2, {0: 8, 2: 1})
+    assert claims.doubt(2)
+    assert not claims.doubt(2)
+    assert claims.owners() == [NOBODY, 4, NOBODY], "and not of who had it before"
+    assert claims.epoch_of(0) == 8
+    assert claims.tell(2, {0: 8, 2: 1})
+    assert claims.owners() == [2, 4, 2]
+    claims.doubt(2)
+    claims.tell(2, {})
+    assert claims.owners() == [4, 4, NOBODY]
+    assert not claims.doubt(2), "it claimed nothing"
+    assert not claims.tell(2, {})
+
+
 def test_a_claim_to_a_store_that_there_is_not_is_left_out() -> None:
     claims = Claims(2)
     claims.tell(1, {5: 3, -1: 3})

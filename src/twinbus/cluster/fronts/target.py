@@ -105,7 +105,8 @@ class FrontWay:
 
         if self.ownership.waits([index], send, size_bytes):
             return True
-        if is_reached() or not self.ownership.may_be_taken(index, now):
+        # What finds no room to wait for a move does not wait here either: it would overtake what does wait for it.
+        if is_reached() or self.ownership.is_moving(index) or not self.ownership.may_be_taken(index, now):
             return False
         return self.peers.held_keyed.hold(KeyedSend(size_bytes, now, is_reached, send, attempt))
 

@@ -300,7 +300,10 @@ class MachineNode:
             self._owners_changed(now)
 
     def _line_opened(self, line: Line, now: Millis) -> None:
+        assert line.peer is not None
         line.tell(OWNED, _written(self.claims.of(self.number)))
+        if self.claims.doubt(line.peer.node):
+            self._owners_changed(now)
 
     def _told_owned(self, line: Line, payload: bytes, now: Millis) -> None:
         assert line.peer is not None

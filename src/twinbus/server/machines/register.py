@@ -282,7 +282,10 @@ class Register:
         self._soon.set()
 
     def beat(self, silent_s: float = 0.0) -> Seen:
-        """`silent_s`: for how long whoever serves has not been heard of; as its leases, its time to live counts from then. Raises psycopg.Error, StoreUnavailable, NodeReplaced, or StoreTaken while a process that is no node has the namespace."""
+        """`silent_s`: for how long whoever serves has not been heard of; as those of its leases, its time to live counts from then.
+
+        Raises psycopg.Error, StoreUnavailable, NodeReplaced, or StoreTaken while a process that is no node has the namespace.
+        """
         if self._beating is None:
             self._beating = Connection(self.place.dsn, f"twinbus {self.owner.id} nodes", PATIENCE_OF_LEASES)
             self._beating.raw.execute("SET statement_timeout = '3s'")

@@ -7,7 +7,7 @@ It asks them through the supervisor (`leash`), for changes to entities (`AskedPe
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from twinbus.broker.entity.entities import Entities
 from twinbus.clock import Clock, Millis
@@ -23,6 +23,9 @@ from twinbus.server.nodes.mesh import Mesh
 from twinbus.server.nodes.seat import Seat, owner_of
 from twinbus.server.nodes.shared_counts import AMQP, BEAT, OPEN, SharedCounts
 from twinbus.server.nodes.switchboard import FOLLOW, Words
+
+if TYPE_CHECKING:
+    from twinbus.server.namespace import NamespaceServer
 
 AVAILABLE, DELETE, ACCESS_RULES, IDLE = "available", "delete", "access-rules", "idle"
 """Questions, beside `FOLLOW` and those of the pages."""
@@ -159,11 +162,14 @@ class Membership:
         self._counts = counts
 
     def fronts(self, entities: Entities, clock: Clock) -> Fronts:
-        """What gateways of this node see of entities of which other nodes have a part. From now on there are lines to those."""
+        """What gateways of this node see of entities of which other nodes have a part."""
         owners = [owner_of(store, self.seat.count) for store in range(self.seat.settings.store_count)]
-        fronts = Fronts(entities, self.seat.index, owners, clock, self._topics, self.seat.count)
+        return Fronts(entities, self.seat.index, owners, clock, self._topics, self.seat.count)
+
+    async def begin(self, _: "NamespaceServer") -> None:
+        """The stores are open. Only now are there lines to other nodes: they send what waited for this one as soon as they reach it,
+        and a store that is not open yet would refuse it."""
         self.mesh.open()
-        return fronts
 
     @property
     def connections_elsewhere(self) -> int:

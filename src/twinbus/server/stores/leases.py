@@ -4,8 +4,8 @@
                    <-- store number, boot time           with every renewal: trusted until then
                    <-- store number, REPLICATED or not   with the first renewal, and when it has changed
 
-A namespace that is frozen sends nothing, so its leases end as if nobody had renewed them. One that was killed closes the line, and its store process gives
-them back at once. A store on a folder has no lease: its lock is held by the process itself.
+A namespace that is frozen sends nothing, so its leases end as if nobody had renewed them. One that was killed closes the line, and
+its store process gives them back at once. A store on a folder has no lease: its lock is held by the process itself.
 """
 
 import asyncio

@@ -30,7 +30,7 @@ LEASE_S = 5.0
 TRUSTED_S = 4.0
 RENEW_EVERY_S = 1.0
 ENDS_TOGETHER_S = 0.05
-"""What one owner renews one after the other ends so."""
+"""Leases that one owner renews one after the other end within this time: who waits for them looks once for all."""
 END_S = 2.0
 TAKEOVER_TIMEOUT = "10s"
 TAKEN = -1.0
@@ -122,9 +122,9 @@ NO_RENEWAL: LeaseRenewal = _NoRenewal()
 class LeaseKeeper:
     """Renews leases for as long as somebody serves, those in each database on a thread of their own.
 
-    `alive_at` says when whoever serves was last heard of, by boot time. `trusted_until(number, boot time)` is called with every renewal, with 0.0 when a lease is given back and with TAKEN when
-    another process has it; `replicated(number, whether)` when a renewal finds that commits wait for a standby, or do so no more.
-    From any thread.
+    `alive_at` says when whoever serves was last heard of, by boot time. `trusted_until(number, boot time)` is called with every renewal,
+    with 0.0 when a lease is given back and with TAKEN when another process has it; `replicated(number, whether)` when a renewal finds
+    that commits wait for a standby, or do so no more. All of them from any thread.
     """
 
     def __init__(
