@@ -202,7 +202,7 @@ def _array(data: bytes, pos: int, end: int, count: int, depth: int) -> tuple[Val
     if depth >= DEPTH_MAX or count > ELEMENTS_MAX:
         raise _too_much(depth, count)
     depth += 1
-    descriptors = []
+    descriptors: list[Value] = []
     code = data[pos]
     while code == 0:
         # Each descriptor wraps the elements once more, so it counts as a level.
