@@ -21,6 +21,7 @@ from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.frames import EMPTY_FRAME
 from twinbus.amqp.codec.performatives import SenderSettleMode
 from twinbus.amqp.codec.sections import DATA, HEADER, DataBody, Sections, encode_sections
+from twinbus.amqp.codec.types import Encoded, Symbol
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
 from twinbus.amqp.events import ConnectionClosed, CreditChanged, Dispositions, LinkDetached
 from twinbus.amqp.incoming_link import IncomingLink
@@ -233,6 +234,18 @@ def test_a_message_is_delivered_and_its_settlement_confirmed_with_the_same_outco
         assert (answer.state, answer.settled) == (confirmed, True)
         receiver.grant(1)
         client.run()
+
+
+def test_any_value_that_amqp_has_can_be_a_property_to_modify(front: Front) -> None:
+    client = front.client()
+    receiver, message = client.hold()
+    not_a_number = b"\x82\x7f\xf8" + bytes(6)
+    array = Encoded(b"\xe0\x0e\x02\x00" + not_a_number + b"\x50\x01\x02")
+    state = Modified(delivery_failed=True, message_annotations={Symbol("note"): array})
+    receiver.update(message.delivery_id, message.delivery_id, state, (message.delivery_tag,))
+    client.run()
+    (answer,) = client.take(Dispositions)
+    assert isinstance(answer.state, Modified)
 
 
 def test_a_settlement_whose_lock_is_lost_is_rejected_with_the_reason(front: Front) -> None:
