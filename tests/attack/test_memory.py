@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from websockets.frames import Frame, Opcode
 
 from twinbus import bounded_http
 from twinbus.amqp.codec.composites import Composite, encode_composite
@@ -39,9 +40,11 @@ from twinbus.broker import held_contents
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.gateway import connection_gateway
+from twinbus.http import websocket
 from twinbus.model.descriptions import QueueDescription
-from twinbus.server.listening import listener
+from twinbus.server.listening import http_server, listener
 from twinbus.server.listening.admission import SharedLimits
+from twinbus.server.listening.http_server import BinaryWebSocket
 from twinbus.server.listening.listener import AmqpTransport
 from twinbus.server.namespace import NamespaceServer
 from twinbus.server.server_settings import ServerSettings
@@ -53,6 +56,10 @@ HOST = "127.0.0.1"
 WAIT_S = 60.0
 PIECE = bytes(60_000)
 STRANGER = SaslCredentials()
+UPGRADE = (
+    f"GET {websocket.PATH} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+).encode()
 READ_ANSWERS_MAX = 4 << 20
 """What one read can cause in answers, in these tests."""
 
@@ -461,6 +468,33 @@ async def test_an_http_client_that_does_not_read_its_answers_is_cut(
                 if not writer.transport.is_closing():
                     writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
                 await asyncio.sleep(0.01)
+        assert await health(server) == b"HTTP/1.1 200"
+        writer.close()
+
+
+async def test_a_websocket_whose_client_pings_and_reads_nothing_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket, "CLOSE_WAIT", 100)
+    monkeypatch.setattr(http_server, "CLOSE_WAIT", 100)
+    async with serving(tmp_path) as server:
+        reader, writer = await connected(server.http_port)
+        writer.write(UPGRADE)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 101 ")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        objects = [each for each in gc.get_objects() if isinstance(each, BinaryWebSocket)]
+        (served_one,) = [each for each in objects if not each.disconnected]
+        pings = Frame(Opcode.PING, bytes(125)).serialize(mask=True) * 500
+        async with asyncio.timeout(WAIT_S):
+            while served_one.writable.is_set():
+                writer.write(pings)
+                await writer.drain()
+            monkeypatch.setattr(connection_gateway, "TOKEN_WAIT", 100)
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    assert served_one.transport.get_write_buffer_size() < 1 << 20
+                    writer.write(pings)
+                    await writer.drain()
         assert await health(server) == b"HTTP/1.1 200"
         writer.close()
 

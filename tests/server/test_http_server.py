@@ -52,10 +52,58 @@ async def test_a_websocket_that_its_client_has_just_closed_does_not_keep_the_ser
     websocket, client = await accepted()
     websocket.data_received(Frame(Opcode.CLOSE, NORMAL_CLOSE).serialize(mask=True))
     websocket.shutdown()
-    assert await rest_of(client) == Frame(Opcode.CLOSE, NORMAL_CLOSE).serialize(mask=False)
+    assert await rest_of(client) == close(NORMAL_CLOSE)
 
 
 async def test_an_open_websocket_is_told_that_the_server_stops() -> None:
     websocket, client = await accepted()
     websocket.shutdown()
-    assert await rest_of(client) == Frame(Opcode.CLOSE, RESTART).serialize(mask=False)
+    assert await rest_of(client) == close(RESTART)
+
+
+def ping(payload: bytes) -> bytes:
+    return Frame(Opcode.PING, payload).serialize(mask=True)
+
+
+def close(payload: bytes) -> bytes:
+    return Frame(Opcode.CLOSE, payload).serialize(mask=False)
+
+
+def pong(payload: bytes) -> bytes:
+    return Frame(Opcode.PONG, payload).serialize(mask=False)
+
+
+async def test_every_ping_of_a_client_that_reads_is_answered() -> None:
+    websocket, client = await accepted()
+    for number in (b"1", b"2"):
+        websocket.data_received(ping(number))
+    websocket.shutdown()
+    assert await rest_of(client) == pong(b"1") + pong(b"2") + close(RESTART)
+
+
+async def test_of_the_pings_of_a_client_that_does_not_read_the_last_ones_are_answered_when_it_reads_again() -> None:
+    websocket, client = await accepted()
+    websocket.pause_writing()
+    for number in range(1_000):
+        websocket.data_received(ping(b"%d" % number) + ping(b"and again"))
+    websocket.resume_writing()
+    websocket.pause_writing()
+    websocket.resume_writing()
+    websocket.shutdown()
+    assert await rest_of(client) == pong(b"999") + pong(b"and again") + close(RESTART)
+
+
+async def test_no_pong_follows_a_close() -> None:
+    websocket, client = await accepted()
+    websocket.pause_writing()
+    websocket.data_received(ping(b"1"))
+    websocket.data_received(Frame(Opcode.CLOSE, NORMAL_CLOSE).serialize(mask=True))
+    websocket.resume_writing()
+    assert await rest_of(client) == close(NORMAL_CLOSE)
+
+
+async def test_a_close_is_answered_with_the_ping_that_came_with_it() -> None:
+    websocket, client = await accepted()
+    websocket.pause_writing()
+    websocket.data_received(ping(b"1") + Frame(Opcode.CLOSE, NORMAL_CLOSE).serialize(mask=True))
+    assert await rest_of(client) == pong(b"1") + close(NORMAL_CLOSE)

@@ -154,7 +154,7 @@ class WebSocketConnection:
     def tick(self, now: Millis) -> None:
         self._gateway.tick(now)
         self._is_output_due.set()
-        if self._gateway.is_closed and self._is_sending:
+        if self._gateway.is_closed:  # and still here: a write, or the close, waits for the client to read
             self._closed_at = now if self._closed_at is None else self._closed_at
             if now - self._closed_at >= CLOSE_WAIT:
                 self.cut()

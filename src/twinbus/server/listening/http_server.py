@@ -16,7 +16,7 @@ from websockets.protocol import State
 
 from twinbus.http.messaging.cased_headers import CasedHttpProtocol
 from twinbus.http.paced_reading import PacedReading, ReadingTurns
-from twinbus.http.websocket import STRANGER_MESSAGE_SIZE_MAX, TRUST
+from twinbus.http.websocket import CLOSE_WAIT, STRANGER_MESSAGE_SIZE_MAX, TRUST
 from twinbus.server.listening.admission import Admission
 
 SHUTDOWN_GRACE_S = 2
@@ -38,9 +38,38 @@ class BinaryWebSocket(WebSocketsSansIOProtocol):
     Where a message ends means nothing, so its fragments are not kept until it does: there may be any number of them.
     """
 
+    _pongs = b""
+    _giving_up: asyncio.TimerHandle | None = None
+
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.conn.max_message_size = STRANGER_MESSAGE_SIZE_MAX
+
+    def handle_ping(self) -> None:
+        # The answers to all pings of a slice come with the first one, and with a close that follows them.
+        answers = b"".join(self.conn.data_to_send())
+        if self.writable.is_set() or self.conn.state is not State.OPEN:
+            self.transport.write(answers)
+        elif answers:
+            # While the client does not read, the last pings will do (RFC 6455, section 5.5.3): it may send any number of them.
+            self._pongs = answers
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        pongs, self._pongs = self._pongs, b""
+        if pongs and not self.close_sent:
+            self.transport.write(pongs)
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        super().on_task_complete(task)
+        if not self.disconnected:
+            # A transport that is closed waits for ever for a client to read the rest.
+            self._giving_up = self.loop.call_later(CLOSE_WAIT / 1_000, self.transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+        super().connection_lost(exc)
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
