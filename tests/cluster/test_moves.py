@@ -586,3 +586,21 @@ def test_who_waits_for_any_message_session_gets_the_messages_of_one_whose_store_
     queue.main.attach(receiver, sim.now)
     sim.run()
     assert ids(receiver.take()) == ["a", "b", "c"]
+
+
+def test_what_is_on_its_way_to_another_entity_when_its_store_moves_is_forwarded_from_where_it_is_then(
+    sim: ClusterSimulation,
+) -> None:
+    """Whoever had begun to forward it does not find it any more, and a lock for that would never end."""
+    target = sim.queue(QueueDescription("target"))
+    source = sim.queue(QueueDescription("source", forward_to="target"))
+    store, there = store_of(source), store_of(target)
+    assert store != there
+    sim.ports[there].is_hung = True
+    sim.send(source, make_message("a"), make_message("b"))
+    sim.move(store, (sim.owners[store] + 1) % 3)
+    sim.ports[there].is_hung = False
+    sim.advance(5_000, 100)
+    assert source.main.counts().active == 0
+    receiver = sim.receiver(target.main, 10)
+    assert set(receiver.ids()) == {"a", "b"}

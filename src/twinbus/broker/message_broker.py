@@ -127,6 +127,9 @@ class MessageBroker:
         self._port = port
         self._fragments: dict[FragmentKey, ServedFragment] = {}
         self.leaving: set[FragmentKey] = set()  # fragments that are being deleted
+        self.forwarding: set[FragmentKey] = set()
+        """Fragments of which messages are on their way to another entity, a run of each: what comes of it is written here."""
+        self.may_forward = True
         self._last_ticket = 0
         self._waiting: dict[int, Failed | None] = {}
         self._ticks: deque[tuple[int, Millis]] = deque()
@@ -184,6 +187,10 @@ class MessageBroker:
 
     def store_returned(self) -> None:
         self._load()
+
+    def finish_forwarding(self) -> None:
+        """The store is about to move: no message begins its way to another entity, where it may stay for a while."""
+        self.may_forward = False
 
     def retire(self) -> None:
         """Decide nothing more: the store is about to be owned by another node. What it was asked for is still answered."""
@@ -405,6 +412,7 @@ class MessageBroker:
             self._lose(f"messaging store {self.index} was opened again")
         self._epoch += 1
         self._is_silent = self._is_lease_over = self._has_refused = self._has_moved_out = False
+        self.may_forward = True
         self._read(list(self._fragments.values()), self._epoch)
 
     def _read(self, fragments: Sequence[ServedFragment], epoch: int) -> None:
