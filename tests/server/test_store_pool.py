@@ -66,6 +66,15 @@ async def test_a_store_whose_locks_cannot_be_moved_goes_without_them() -> None:
         assert pool.stores[0].condition is StoreCondition.FOREIGN
 
 
+async def test_what_is_being_read_of_a_store_when_it_leaves_is_not_taken_for_what_is_in_it_when_it_comes_back() -> None:
+    async with served() as (pool, entities):
+        queue = await made(entities, QueueDescription("q"), 0)
+        pool.stores[0].slow(SLOW_S)
+        pool.brokers[0].store_returned()
+        assert await pool.release(0, move_out)
+        assert not any(fragment.is_loaded for fragment in queue.fragments)
+
+
 async def test_a_store_leaves_when_what_it_forwards_has_arrived_and_begins_nothing_more() -> None:
     async with served(2) as (pool, entities):
         target = await made(entities, QueueDescription("target"), 1)

@@ -195,7 +195,8 @@ class MessageBroker:
     def retire(self) -> None:
         """Decide nothing more: the store is about to be owned by another node. What it was asked for is still answered."""
         self._epoch += 1  # a load that is under way does not count
-        self.is_available = False
+        # Nor is there another one when the lease is renewed, or when a store that was silent speaks again.
+        self.is_available = self._is_lease_over = self._is_silent = False
         self.fault = f"messaging store {self.index} moves to another node"
 
     @property

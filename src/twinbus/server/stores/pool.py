@@ -125,8 +125,7 @@ class StorePool:
         broker = self.brokers[index]
 
         def is_done() -> bool:
-            if broker.is_available:  # also once more: its store may fail and return while this waits
-                broker.retire()
+            broker.retire()  # also once more: its store may fail and return while this waits, and be read again
             return broker.is_at_rest
 
         await _until(lambda: not broker.has_open_work, OPEN_WORK_WAIT_S)
