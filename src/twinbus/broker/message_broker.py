@@ -21,7 +21,7 @@ changes were made is not known, and the next load shows it. What keeps this righ
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from functools import partial
 from random import Random
@@ -231,10 +231,12 @@ class MessageBroker:
             self._read(fragments, self._epoch)
 
     def adopt(self, fragments: Sequence[ServedFragment], now: Millis) -> None:
-        """Serve these, which have just been created in the store and are empty."""
+        """Serve these, which have just been created in the store and are empty. If the store was lost since, another owner may have put
+        something into them by the time it is back."""
         for fragment in fragments:
             self._fragments[fragment.key] = fragment
-            fragment.load(None, now)
+            if self.is_available:
+                fragment.load(None, now)
 
     def part_with(self, fragments: Sequence[ServedFragment]) -> None:
         """They are about to be deleted: `remove` follows, or `keep` if that fails.
@@ -431,7 +433,7 @@ class MessageBroker:
         if isinstance(answer, StoreUnavailable):
             self._lose(str(answer))
             return
-        self.is_available = True
+        is_first, self.is_available = not self.is_available, True
         # Not what was deleted meanwhile; nor what was asked for twice and has been in use since.
         known = [item for item in zip(fragments, answer, strict=True) if item[0].key in self._fragments]
         loaded = [item for item in known if not item[0].is_loaded]
@@ -445,7 +447,16 @@ class MessageBroker:
         for fragment, memory in loaded:
             tell(fragment.load, memory, now, self._moved_in.pop(fragment.key, None))
         self._moved_in.clear()
+        if is_first:
+            self._read_what_came_meanwhile({fragment.key for fragment in fragments})
         tell(self.when_loaded)
+
+    def _read_what_came_meanwhile(self, asked: Set[FragmentKey]) -> None:
+        """Fragments that were added while the others were read."""
+        known = self._fragments.values()
+        missing = [each for each in known if each.key not in asked and each.key not in self.leaving]
+        if missing:
+            self._read(missing, self._epoch)
 
 
 def _nothing() -> None:
