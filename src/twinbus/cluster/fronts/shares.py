@@ -72,7 +72,11 @@ class LocalShare:
     def attach(self, now: Millis) -> None:
         self.credit = self.outstanding = 0
         self._left_overs.add(self, lambda count: self._front.told_ready(self, count, self._now()))
-        self._queue.attach(self, now)
+        try:
+            self._queue.attach(self, now)
+        except MessagingError:
+            self._left_overs.discard(self)  # it may never be attached, and so never closed
+            raise
         self.is_attached = True
 
     def give(self, demand: int, now: Millis) -> None:
