@@ -9,7 +9,7 @@ of the numbers are messages, pieces grow.
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from itertools import islice
 from typing import NamedTuple
 
@@ -122,8 +122,8 @@ class SliceReader:
         try:
             if waiting is not None:
                 return waiting.result()
-        except MessagingError:
-            pass  # asked once more, with patience
+        except (MessagingError, CancelledError):
+            pass  # asked once more, with patience; also where its connection was closed meanwhile
         return self._entity.call(lambda access: self._page(access, piece))
 
     async def _page(self, access: EntityAccess, piece: Piece) -> PackedPage:
