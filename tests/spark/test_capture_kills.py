@@ -94,9 +94,9 @@ def note(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Sources and captures of this session come past the note."""
     file = tmp_path / "note"
 
-    def write(messages: "DataFrame", *where: Any) -> None:
+    def write(messages: "DataFrame", *where: Any, **how: Any) -> None:
         visit(str(file), "writing", may_kill=False)
-        write_batch(messages, *where)
+        write_batch(messages, *where, **how)
         visit(str(file), "written", may_kill=False)
 
     monkeypatch.setattr(capture_module, "write_batch", write)

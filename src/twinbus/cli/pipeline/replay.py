@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +21,7 @@ from twinbus.cli.pipeline.spark_job import (
     MasterOption,
     ReportOption,
     SettingsOption,
+    check_lake,
     check_report,
     require_namespace,
     spark_job,
@@ -104,6 +106,10 @@ def replay(
     check_report(report)
     if (lake is None) != dead_letters:
         raise ArgumentError("Choose what to replay: --lake FOLDER, or --dead-letters and entities.")
+    if lake is not None:
+        check_lake(lake)
+    if rate is not None and not isfinite(rate):
+        raise ArgumentError(f"--rate {rate}: a number of messages; omit it for no limit.")
     paths = _dead_letter_paths(call, entities or ()) if dead_letters else list(entities or ())
     if dead_letters or not dry_run:
         require_namespace(call)

@@ -99,6 +99,12 @@ def check_report(file: Path | None) -> None:
         raise ArgumentError(f"--report {file}: not a file in a folder that exists.")
 
 
+def check_lake(folder: str) -> None:
+    """Raises ArgumentError for an empty name, as of a variable that is not set: below the root of the file system nobody wants a lake."""
+    if not folder.strip("/ "):
+        raise ArgumentError(f"--lake '{folder}': name a folder.")
+
+
 @contextmanager
 def stop_by_signal(ask: Callable[[], None] = lambda: None) -> Iterator[threading.Event]:
     """An event that the first signal sets, so that the job finishes what is under way; a second one does what it did

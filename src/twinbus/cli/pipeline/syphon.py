@@ -123,7 +123,7 @@ def syphon(
     output = Output(as_json=as_json)
     check_report(report)
     settings = SyphonSettings(
-        budget_s=parse_duration(budget).total_seconds(),
+        budget_s=_budget_s(budget),
         lanes_per_queue_max=lanes_per_queue,
         lane_target=lane_target,
         rate=rate,
@@ -145,6 +145,13 @@ def syphon(
                     job.run(until_empty=once)
             finally:
                 _print_result(job, output)
+
+
+def _budget_s(text: str) -> float:
+    try:
+        return parse_duration(text).total_seconds()
+    except ArgumentError as wrong:
+        raise ArgumentError(f"--budget: {wrong}") from None
 
 
 def _find(wanted: WantedPair, keys: KeyFolder | None, data: Path, output: Output) -> "PairToSyphon":
