@@ -98,7 +98,7 @@ def what_if_command(
     ping_interval_was: Annotated[
         str, typer.Option("--ping-interval-was", help="The time between pings in the log.")
     ] = PING_INTERVAL_TEXT,
-    without_pairing: Annotated[bool, typer.Option("--without-pairing", help="As if there were no pair.")] = False,
+    without_pairing: Annotated[bool, typer.Option("--without-pairing", help="Without a pair.")] = False,
     with_prices: Annotated[
         Path | None, typer.Option("--with-prices", metavar="FILE", help="Another price sheet.")
     ] = None,

@@ -40,7 +40,7 @@ NEXT_SESSION = "next"
 NEEDS_SESSION = re.compile("requires (message )?sessions")  # of twinbus, of Azure
 LINE_SUFFIXES = (".jsonl", ".ndjson")
 
-CountOption = Annotated[int, typer.Option("--count", "-c", min=1, max=COUNT_MAX, help="How many messages.")]
+CountOption = Annotated[int, typer.Option("--count", "-c", min=1, max=COUNT_MAX, help="Number of messages.")]
 SessionOption = Annotated[
     str | None, typer.Option("--session", help=f"Message session to use; '{NEXT_SESSION}' takes the next free one.")
 ]
@@ -72,7 +72,7 @@ def send(
     ] = None,
     lines: Annotated[
         bool | None,
-        typer.Option("--lines/--whole", help="With --file: a message for each line, or one, whatever its name."),
+        typer.Option("--lines/--whole", help="With --file: one message per line, or one in all, whatever the file name."),
     ] = None,
     count: CountOption = 1,
     message_id: Annotated[str | None, typer.Option("--message-id", help="Generated if omitted.")] = None,
@@ -87,8 +87,8 @@ def send(
             "--property",
             "-p",
             metavar=PAIR_METAVAR,
-            help=f"An application property. JSON's numbers, true and false are sent as such, all else as text, unless a "
-            f"type is given: {TYPE_NAMES}.",
+            help=f"An application property. JSON numbers, true and false are sent as such and all else as text, unless "
+            f"a type is given: {TYPE_NAMES}.",
         ),
     ] = None,
     ttl: Annotated[

@@ -71,7 +71,7 @@ def repair(
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the messages instead of moving them.")] = False,
     reset_delivery_count: Annotated[
-        bool, typer.Option("--reset-delivery-count", help="Let the messages be delivered as often as new ones.")
+        bool, typer.Option("--reset-delivery-count", help="Reset the delivery count of the messages.")
     ] = False,
     state: Annotated[
         list[StateName] | None, typer.Option("--state", help="Repair messages in this state; active if omitted.")

@@ -19,14 +19,14 @@ NOT_READ_BY = (
     "Clients in .NET and Go, and curl, read the system's list. Java, Node and Python have lists of their own: "
     "see docs/how-to/connect.md."
 )
-PrintOption = Annotated[bool, typer.Option("--print", help="Print the commands and run none.")]
+PrintOption = Annotated[bool, typer.Option("--print", help="Print the commands without running them.")]
 
 
 @app.command("path")
 def path(
     namespace: NamespaceOption = NAMESPACE_DEFAULT, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
 ) -> None:
-    """Print the PEM file to trust. With --json also the names and the end of the certificate."""
+    """Print the PEM file to trust. With --json also the names and expiry of the certificate."""
     from twinbus.server.tls import certificate_files, read_certificate
 
     authority = _authority(data, namespace)
@@ -48,7 +48,7 @@ def trust(
     print_only: PrintOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Add the authority to those that this system trusts, or print how if that needs more rights."""
+    """Add the authority to those that this system trusts, or print the commands if that needs more rights."""
     authority = _authority(data, namespace)
     place = _system_trust(authority, namespace)
     if print_only:

@@ -32,7 +32,7 @@ def copy(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Move a namespace that is not served from a folder to PostgreSQL, back, or to another database.
+    """Move a stopped namespace from a folder to PostgreSQL, back, or to another database.
 
     All messages, sessions, entities, rules and keys go over, and are counted on both sides. If it is interrupted, run it
     again: it goes on where it ended. Afterwards the source is marked as moved and is not served any more.

@@ -17,7 +17,7 @@ app = Group("Show the machines that serve a namespace, and take one out of servi
 def list_nodes(call: Call) -> None:
     """Show every node with its address, its state and its messaging stores.
 
-    A node that was not stopped and is not heard of any more is shown as gone, for a day.
+    A node that disappeared without being stopped is shown as gone, for a day.
     """
     nodes = call.ask("GET", "/$nodes")
     call.output.table(
@@ -32,9 +32,9 @@ def drain(
     *,
     yes: YesOption = False,
 ) -> None:
-    """Let a node hand its messaging stores over to the others and end, as SIGTERM does.
+    """Make a node hand its messaging stores over to the others and exit, as SIGTERM does.
 
-    Asks before it ends the last one.
+    Asks for confirmation before it ends the last node.
     """
     nodes = nodes_with(call, name)
     others = [node for node in nodes if node["name"] != name and node["state"] == "serving"]

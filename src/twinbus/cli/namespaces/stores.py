@@ -37,10 +37,10 @@ def list_stores(call: Call) -> None:
 
 @command(app, "check")
 def check(call: Call, index: IndexArgument = None) -> None:
-    """Compare everything at rest with its checksums. The exit code is 1 if something is damaged.
+    """Verify the checksums of all stored data. The exit code is 1 if anything is damaged.
 
     Checks all stores if no number is given. A running namespace sets damaged messages aside and continues without
-    them; of one that is stopped nothing is changed.
+    them; a stopped one is not changed.
     """
     if call.given_connection_string is None and read_running(call.folder) is None:
         found = _check_stopped(call, index)
@@ -61,7 +61,7 @@ def accept_loss(
     *,
     yes: YesOption = False,
 ) -> None:
-    """Let a store that is missing or damaged open with what is left of it. The rest is set aside in its folder."""
+    """Open a missing or damaged store with the data that is left. The rest is set aside in its folder."""
     from twinbus.server.data.data_folder import witness_of
     from twinbus.store.folder.identity import accept_loss as accept
 
@@ -87,9 +87,9 @@ def accept_loss(
 
 @command(app, "restored")
 def restored(call: Call, index: IndexArgument = None, *, store: KeptInOption = None) -> None:
-    """After a store was taken back to an earlier moment: let it use no sequence number that a client may have seen.
+    """Prepare a store restored to an earlier moment: skip sequence numbers that clients may have seen.
 
-    All stores if no number is given. The namespace has to be stopped. Name the databases with --store, as for serve;
+    All stores if no number is given. The namespace must be stopped. Give the databases with --store, as for serve;
     without it the stores are in the data folder.
     """
     from twinbus.clock import SystemClock
@@ -156,7 +156,7 @@ def _store_paths(call: Call) -> list[Path]:
 
 @command(app, "down")
 def down(call: Call, index: IndexArgument = None, *, all_stores: AllOption = False) -> None:
-    """Switch a store off, or all of them. Its messages cannot be reached until it is up again, and none is lost."""
+    """Switch a store off, or all of them. Its messages cannot be reached until it is up again, but none is lost."""
     if index is None and not all_stores:
         raise ArgumentError("Name a store by its number, or switch all of them off with --all.")
     _switch(call, index, "down", all_stores=all_stores)
@@ -177,7 +177,7 @@ def move(
         str | None, typer.Option("--to", metavar="NODE", help="Name of the node; if omitted, the namespace chooses.")
     ] = None,
 ) -> None:
-    """Give a store to another node, of a namespace on several machines. It stays there while that node lives."""
+    """Move a store of a namespace on several machines to another node. It stays there while that node is up."""
     if node is not None:
         nodes_with(call, node)
     _require_store(call, index, len(call.ask("GET", "/$stores")))

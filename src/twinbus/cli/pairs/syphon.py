@@ -30,12 +30,12 @@ SecondaryOption = Annotated[str, typer.Option("--secondary", envvar="TWINBUS_SEC
 PrimaryNameOption = Annotated[
     str | None,
     typer.Option(
-        "--primary-name", help="Name of the primary in the names of its backlog queues, if not that of its host."
+        "--primary-name", help="Name of the primary in the names of its backlog queues; derived from its host if omitted."
     ),
 ]
 SecondaryEndpointOption = Annotated[
     str | None,
-    typer.Option("--secondary-endpoint", help="HTTP address of the secondary, if the port is not the usual one."),
+    typer.Option("--secondary-endpoint", help="HTTP address of the secondary, if it is not on the usual port."),
 ]
 PairsOption = Annotated[
     Path | None,

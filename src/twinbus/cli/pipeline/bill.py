@@ -41,9 +41,9 @@ def bill(
     conf: SettingsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Count and price what was logged since the last run, and write the report of a month.
+    """Count and price operations logged since the last run, and write the report of a month.
 
-    The folder of the bill also gets Parquet and CSV files by hour, day and month. Files that cannot be read are named and
+    The folder of the bill also gets Parquet and CSV files by hour, day and month. Files that cannot be read are reported and
     skipped; a later run counts them once they can be read.
     """
     require_spark()

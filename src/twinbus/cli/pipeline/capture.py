@@ -70,7 +70,7 @@ def capture(
     ],
     consume: Annotated[bool, typer.Option("--consume", help="Remove messages once they are in the lake.")] = False,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Stop when all messages that are there now are captured.")
+        bool, typer.Option("--available-now", help="Stop when all present messages are captured.")
     ] = False,
     every: Annotated[str, typer.Option("--every", help="Without --available-now: the time between batches.")] = "10s",
     batch_messages: Annotated[

@@ -36,7 +36,7 @@ def release(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Release the claims of all queries.")] = False,
 ) -> None:
-    """Show which messages of an entity streaming queries claimed, or make them active again. Stop the query first.
+    """Show which messages of an entity are claimed by streaming queries, or make them active again. Stop the query first.
 
     When a query stops, the messages of its last finished batch are still claimed, and only its checkpoint tells them from
     the others. With --owner or --all they become active too and are read again.

@@ -68,17 +68,17 @@ def replay(
     ] = False,
     where: Annotated[
         str | None,
-        typer.Option("--where", help='Only some: Spark SQL over the columns, such as "deliveryCount > 5".'),
+        typer.Option("--where", help='Condition in Spark SQL over the columns, such as "deliveryCount > 5".'),
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", help="Queue or topic to send all of them to; otherwise each goes where it was before."),
+        typer.Option("--to", help="Queue or topic to send all of them to; if omitted, each goes back to where it was."),
     ] = None,
     message_ids: Annotated[
         MessageIds,
         typer.Option(
             MESSAGE_IDS_OPTION,
-            help="keep: copies have the ids of the originals. new: ids of their own, and the original id in the property "
+            help="keep: copies keep the original ids. new: copies get new ids, and the original id in the property "
             "CopyOfMessageId. auto: dead letters get new ones if the destination detects duplicates.",
         ),
     ] = MessageIds.AUTO,
@@ -95,7 +95,7 @@ def replay(
 ) -> None:
     """Send messages again: a dead letter is removed once its copy is acknowledged; a lake stays as it is.
 
-    A destination that detects duplicates drops a message whose id it has had: see --message-ids.
+    A destination that detects duplicates drops a message whose id it has seen: see --message-ids.
     """
     require_spark()
     from twinbus.pipeline.replay.destinations import destinations_of

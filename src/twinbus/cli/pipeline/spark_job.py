@@ -36,7 +36,7 @@ MasterOption = Annotated[
 ]
 SettingsOption = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting, such as spark.driver.memory=4g; repeatable."),
+    typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting, such as spark.driver.memory=4g."),
 ]
 ReportOption = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="Write a page with plots of the run to one HTML file.")
