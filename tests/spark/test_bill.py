@@ -197,7 +197,7 @@ def test_the_command_prints_writes_and_returns_the_same_figures(
     operations: list[Operation] = busy_hours(START, 2, seed=1)
     words = ["pipeline", "bill", str(bench.log), "--out", str(bench.out)]
     assert run(words) == 0
-    assert "Nothing is logged" in capsys.readouterr().out
+    assert "No operations are logged" in capsys.readouterr().out
     (file,) = write_log(bench.log, operations[:200])
     write_log(bench.log, operations[200:], seed=2)
     file.with_name("half.parquet").write_bytes(b"PAR1")

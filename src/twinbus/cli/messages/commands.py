@@ -108,7 +108,7 @@ def send(
     properties = for_official_client(read_pairs(property_, "--property"))
     life, due_at = _time_to_live(ttl), _due_at(delay)
     if None not in (session, partition_key) and session != partition_key:
-        raise ArgumentError("A message session is a partition key. Omit --partition-key, or make both the same.")
+        raise ArgumentError("The message session is also the partition key. Omit --partition-key, or make both the same.")
 
     def message(content: str | bytes) -> ServiceBusMessage:
         return ServiceBusMessage(
@@ -171,7 +171,7 @@ def receive(
         raise ArgumentError("--delay is for messages that are abandoned. Add --leave.")
     wait_s = RECEIVE_WAIT_S if wait is None else wait.total_seconds()
     if not wait_s:
-        raise ArgumentError("--wait has to be longer than 0. Write it like 200ms or 5s.")
+        raise ArgumentError("--wait must be longer than 0. Write it like 200ms or 5s.")
     records: list[dict[str, Any]] = []
     try:
         with (
@@ -216,7 +216,7 @@ def peek(
     """Show messages without receiving them, including locked, deferred and scheduled ones."""
     if filter_ is not None:
         if merged or start or session is not None:
-            raise ArgumentError("--filter looks through all messages. Omit --merged, --from and --session.")
+            raise ArgumentError("--filter searches all messages. Omit --merged, --from and --session.")
         from twinbus.cli.messages.one_by_one import peek_filtered
 
         peek_filtered(call, path_of(entity, subscription, dead_letter), filter_, count)
@@ -280,7 +280,7 @@ def _bodies(body: str | None, file: Path | None, by_line: bool | None, count: in
     if body is not None and file is not None:
         raise ArgumentError("Give a text or --file, not both.")
     if by_line is not None and file is None:
-        raise ArgumentError("--lines and --whole are for --file. Standard input is read by line.")
+        raise ArgumentError("--lines and --whole need --file. Standard input is read line by line.")
     if body is not None:
         return repeat(body, count)
     if file is None:
@@ -309,7 +309,7 @@ def _time_to_live(given: timedelta | None) -> timedelta | None:
     if given is None or given >= NEVER_DELTA:
         return None
     if not timedelta(0) < given <= timedelta(milliseconds=TIME_TO_LIVE_MAX):
-        raise ArgumentError("--ttl: a message can have 1ms to 49d. Omit it for the entity's time to live.")
+        raise ArgumentError("--ttl must be 1ms to 49d. Omit it for the entity's time to live.")
     return given
 
 

@@ -165,7 +165,7 @@ def dead_letter_messages(
     call.output.done(f"{counted(len(done))} of '{path}' dead-lettered.", entity=path, dead_lettered=len(done))
     if done != chosen:
         left = ", ".join(map(str, sorted(chosen - done)))
-        raise CommandFailed(f"Not found among those that can be received: {left}.")
+        raise CommandFailed(f"Not found among the messages that can be received: {left}.")
 
 
 @command(app, "edit")
@@ -197,7 +197,7 @@ def edit(
     if body is not None and file is not None:
         raise ArgumentError("Give --body or --file, not both.")
     if subscription is not None and to is None:
-        raise ArgumentError("A topic would copy it to every subscription. Say where to send it with --to.")
+        raise ArgumentError("A topic would copy it to every subscription. Choose where to send it with --to.")
     path = path_of(entity, subscription, dead_letter)
     with _ours(call) as namespace:
         found = _found(namespace, path, {number}, None, 1)
@@ -211,7 +211,7 @@ def edit(
         page = namespace.run(namespace.extras(path).repair_numbers(Repair(removes=True, states=EVERY_STATE), [number]))
     if not page.repaired:
         raise CommandFailed(
-            f"The changed copy was sent to '{to or entity}', but message {number} is held: remove it later."
+            f"The changed copy was sent to '{to or entity}', but message {number} is locked by a receiver: remove it later."
         )
     call.output.done(f"Message {number} was changed and sent to '{to or entity}'.", number=number, sent_to=to or entity)
 

@@ -73,7 +73,7 @@ def rule_named(call: Call, name: str, entity: str | None) -> dict[str, Any]:
         (rule for rule in call.ask("GET", _place("", entity)) if rule["name"] == name), None
     )
     if found is None:
-        raise EntityNotFound(f"There is no access rule '{name}' here. List the rules to see which there are.")
+        raise EntityNotFound(f"There is no access rule '{name}' here. List the rules to see their names.")
     return found
 
 

@@ -59,7 +59,7 @@ def restore(
     if check:
         found = check_backup(source)
         output.done(
-            f"{source} is a whole backup of '{found.namespace}' from {found.made_at}.",
+            f"{source} is a complete backup of '{found.namespace}' from {found.made_at}.",
             namespace=found.namespace,
             made_at=found.made_at,
         )

@@ -13,10 +13,10 @@ from twinbus.cli.namespaces.system_trust import SystemTrust, system_trust
 from twinbus.cli.output import Output
 from twinbus.errors import ArgumentError
 
-app = Group("The authority of a generated certificate, which clients have to trust.")
+app = Group("The authority of a generated certificate, which clients must trust.")
 
 NOT_READ_BY = (
-    "Clients in .NET and Go, and curl, read the system's list. Java, Node and Python have lists of their own: "
+    "Clients in .NET and Go, and curl, read the system's list. Java, Node and Python have their own lists: "
     "see docs/how-to/connect.md."
 )
 PrintOption = Annotated[bool, typer.Option("--print", help="Print the commands without running them.")]
@@ -36,7 +36,7 @@ def path(
     try:
         facts = read_certificate(certificate_files(authority.parent).certificate)
     except (OSError, ValueError) as fault:
-        raise CommandFailed(f"The certificate beside {authority} cannot be read: {fault}.") from None
+        raise CommandFailed(f"The certificate next to {authority} cannot be read: {fault}.") from None
     until = facts.valid_until.isoformat()
     Output(as_json=True).record({"authority": str(authority), "names": facts.names, "valid_until": until})
 
@@ -92,7 +92,7 @@ def _file(data: Path, namespace: str) -> Path:
 def _authority(data: Path, namespace: str) -> Path:
     running = read_running(namespace_folder(data, namespace))
     if running is not None and running.tls_authority is None:
-        raise CommandFailed(f"'{namespace}' shows a certificate of your own: trust the authority that signed it.")
+        raise CommandFailed(f"'{namespace}' uses your own certificate: trust the authority that signed it.")
     file = _file(data, namespace)
     if not file.is_file():
         raise CommandFailed(f"The namespace '{namespace}' has no generated certificate in {data}. Start it first.")

@@ -18,7 +18,7 @@ from twinbus.cli.namespaces.configuration import (
 )
 from twinbus.cli.output import Output
 
-app = Group("Show the settings of serve and up, and where each comes from.")
+app = Group("Show the settings of serve and up, and their origin.")
 
 
 class Served(Enum):

@@ -83,7 +83,7 @@ def _partly(file: Path, importing: "RemoteImport", failure: Exception) -> Except
     text = str(failure) if isinstance(failure, MessagingError) else text_of_client_error(failure)
     if not done or text is None:
         return failure
-    return CommandFailed(f"{file} is imported in part ({_listed(done)}). Import it again once this is mended: {text}")
+    return CommandFailed(f"{file} is imported in part ({_listed(done)}). Fix this, then import it again: {text}")
 
 
 def _listed(counts: dict[str, int]) -> str:

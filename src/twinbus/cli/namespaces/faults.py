@@ -75,7 +75,7 @@ def disconnect(
 @command(app, "clear")
 def clear(call: Call) -> None:
     """End all faults: switch every messaging store on, at full speed, and lose no more replies."""
-    text = f"All faults of '{call.label}' are over."
+    text = f"All faults of '{call.label}' are cleared."
     _ask_stores(call, None, "up", text)
 
 

@@ -39,10 +39,10 @@ def drain(
     nodes = nodes_with(call, name)
     others = [node for node in nodes if node["name"] != name and node["state"] == "serving"]
     if not others:
-        question = f"No other node serves '{call.label}', and nobody will. End it?"
-        confirm(question, yes, f"Node '{name}' serves on.")
+        question = f"This is the last node of '{call.label}': nothing will serve it. End it?"
+        confirm(question, yes, f"Node '{name}' keeps serving.")
     call.ask("POST", f"/$nodes/{quote(name, safe='')}/drain")
-    call.output.done(f"Node '{name}' of '{call.label}' hands its messaging stores over and ends.", node=name)
+    call.output.done(f"Node '{name}' of '{call.label}' hands its messaging stores over and exits.", node=name)
 
 
 def nodes_with(call: Call, name: str) -> list[dict[str, Any]]:

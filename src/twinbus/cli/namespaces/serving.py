@@ -360,7 +360,7 @@ def _check_processes(count: int, store_count: int, *, is_in_database: bool) -> N
 
 def _check_key(key: str | None) -> None:
     if key == "":
-        raise ArgumentError(f"The key is empty. Omit --key and {KEY_VARIABLE} to have one generated.")
+        raise ArgumentError(f"The key is empty. Omit --key and {KEY_VARIABLE} to generate one.")
 
 
 def _create_folder(operations: Path) -> None:
@@ -369,7 +369,7 @@ def _create_folder(operations: Path) -> None:
         operations.mkdir(0o750, parents=True, exist_ok=True)
     except OSError as fault:
         raise ArgumentError(
-            f"The folder {operations} cannot be created: {fault.strerror}. Name another one with --operations."
+            f"The folder {operations} cannot be created: {fault.strerror}. Choose another one with --operations."
         ) from None
 
 

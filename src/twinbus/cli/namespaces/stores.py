@@ -79,7 +79,7 @@ def accept_loss(
             running.ask("POST", f"/$stores/{index}/{action}")
     when = "when the namespace starts" if running is None else "now"
     call.output.done(
-        f"Messaging store {index} of '{call.namespace}' opens {when} with what is left of it.",
+        f"Messaging store {index} of '{call.namespace}' opens {when} with the data that is left.",
         namespace=call.namespace,
         index=index,
     )
@@ -101,7 +101,7 @@ def restored(call: Call, index: IndexArgument = None, *, store: KeptInOption = N
     done = mark_restored(end, index, SystemClock().now())
     which = "All messaging stores" if index is None else f"Messaging store {index}"
     call.output.done(
-        f"{which} of '{call.namespace}' may be served: {done.fragments} fragments go on {done.skipped:,} numbers higher.",
+        f"{which} of '{call.namespace}' may be served: {done.fragments} fragments skip {done.skipped:,} numbers.",
         namespace=call.namespace,
         index=index,
         fragments=done.fragments,
@@ -182,7 +182,7 @@ def move(
         nodes_with(call, node)
     _require_store(call, index, len(call.ask("GET", "/$stores")))
     call.ask("POST", f"/$stores/{index}/move" + ("" if node is None else f"?node={quote(node, safe='')}"))
-    where = "where the namespace puts it" if node is None else f"to node '{node}'"
+    where = "to a node that the namespace chooses" if node is None else f"to node '{node}'"
     call.output.done(f"Messaging store {index} of '{call.label}' goes {where}.", index=index, node=node)
 
 
@@ -198,7 +198,7 @@ def _switch(call: Call, index: int | None, action: str, *, all_stores: bool) -> 
             fault = f": {store['fault']}" if store["fault"] else ""
             raise CommandFailed(
                 f"Messaging store {each} of '{namespace}' is not {action} yet, but {store['condition']}{fault}. "
-                "Look at it with 'twinbus store list'."
+                "Check it with 'twinbus store list'."
             )
     which, verb = (f"All {count} messaging stores", "are") if index is None else (f"Messaging store {index}", "is")
     if index is None and count == 1:

@@ -116,9 +116,9 @@ def rehearse(
 
     output = Output(as_json=as_json)
     if (primary is None) != (secondary is None):
-        raise ArgumentError("Give both --primary and --secondary, or neither for a throw-away pair.")
+        raise ArgumentError("Give both --primary and --secondary, or neither for a temporary pair.")
     if allow and primary is None:
-        raise ArgumentError("--allow is for existing namespaces; on a throw-away pair everything is allowed.")
+        raise ArgumentError("--allow is for existing namespaces; on a temporary pair everything is allowed.")
     able, drain = choose_engine(engine)
     settings = RehearsalSettings(
         seed=seed,
@@ -229,4 +229,4 @@ def _check_writable(file: Path) -> None:
     try:
         file.open("a").close()
     except OSError as fault:
-        raise ArgumentError(f"{file} cannot be written: {fault.strerror}. Name another file for the report.") from None
+        raise ArgumentError(f"{file} cannot be written: {fault.strerror}. Choose another file for the report.") from None

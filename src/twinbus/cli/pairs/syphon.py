@@ -154,7 +154,7 @@ def read_pairs(file: Path) -> list[WantedPair]:
         names = ", ".join(each.name for each in fields(WantedPair))
         raise ArgumentError(f"A [[pair]] of {file} needs primary and secondary, and may have: {names}.") from None
     if not all(isinstance(text, str | None) for text in texts):
-        raise ArgumentError(f"A value in a [[pair]] of {file} is not a text. Put it in quotes.")
+        raise ArgumentError(f"A value in a [[pair]] of {file} is not a string. Put it in quotes.")
     if not pairs:
         raise ArgumentError(f"{file} has no [[pair]] table.")
     return pairs

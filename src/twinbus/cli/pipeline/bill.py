@@ -81,7 +81,7 @@ def _print_result(
         output.record({**facts, **({} if summary is None else summary_document(summary))})
         return
     if summary is None:
-        output.done(f"Nothing is logged in {', '.join(map(str, logs))} yet.")
+        output.done(f"No operations are logged in {', '.join(map(str, logs))} yet.")
     else:
         print_bill(output.console, summary)
     for name, reason in sorted({**intake.unusable, **intake.held_back}.items()):

@@ -161,7 +161,7 @@ def _all_paths(call: Call) -> list[str]:
 def _interval_s(text: str) -> float:
     interval_s = parse_duration(text).total_seconds()
     if interval_s > INTERVAL_S_MAX:
-        raise ArgumentError(f"--every {text}: at most a day.")
+        raise ArgumentError(f"--every {text}: must be at most a day.")
     return interval_s
 
 

@@ -62,7 +62,7 @@ def release(
     released = live.call(lambda access: release_claims(access, owners))
     text = f"{counted(sum(released.values()))} of '{path}' made active again."
     if removed:
-        text += f" {counted(removed)} removed, whose batch was finished."
+        text += f" {counted(removed)} of the last finished batch removed."
     call.output.done(text, entity=path, released=released, removed=removed)
 
 

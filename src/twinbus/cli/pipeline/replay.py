@@ -202,8 +202,8 @@ def _send_captured(
     _check_destinations(call, set(destinations.values()))
     for path in dropping_destinations(destinations.values(), message_ids, _detects(call)):
         typer.echo(
-            f"'{path}' detects duplicates: it drops messages whose ids it has had within its window, and they count as "
-            f"replayed. To send them all, use {MESSAGE_IDS_OPTION} new; {MESSAGE_IDS_OPTION} keep omits this line.",
+            f"'{path}' detects duplicates: it drops messages whose ids it has seen within its window, and they count as "
+            f"replayed. To send them all, use {MESSAGE_IDS_OPTION} new; {MESSAGE_IDS_OPTION} keep hides this warning.",
             err=True,
         )
     is_renaming = message_ids is MessageIds.NEW
