@@ -173,7 +173,7 @@ def test_other_prices_change_the_money_of_what_is_counted_already(bench: Bench) 
 
 def test_two_runs_do_not_work_on_one_folder(bench: Bench) -> None:
     def again(_: str) -> None:
-        with pytest.raises(BillInUse, match="Another run works on"):
+        with pytest.raises(BillInUse, match="Another run is writing to"):
             update_ledger(bench.spark, [bench.log], bench.out, PLAN, lambda _: None)
 
     update_ledger(bench.spark, [bench.log], bench.out, PLAN, again)
