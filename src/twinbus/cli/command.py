@@ -108,7 +108,9 @@ class Call:
     def folder(self) -> Path:
         """Of a namespace on this machine, whether it runs or not."""
         if self.given_connection_string is not None:
-            raise ArgumentError("This command works on a namespace's files. Name a namespace on this machine with --namespace.")
+            raise ArgumentError(
+                "This command works on a namespace's files. Name a namespace on this machine with --namespace."
+            )
         return namespace_folder(self.data, self.namespace)
 
     @cached_property

@@ -138,7 +138,5 @@ def _shim(home: Path, environment: Mapping[str, str]) -> Path:
         try:
             put(shim, text.encode(), mode=0o755)
         except OSError as fault:
-            raise JavaMissing(
-                f"{shim} cannot be written: {fault}. Set XDG_CACHE_HOME to a writable folder."
-            ) from None
+            raise JavaMissing(f"{shim} cannot be written: {fault}. Set XDG_CACHE_HOME to a writable folder.") from None
     return shim_home

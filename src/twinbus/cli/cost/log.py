@@ -80,7 +80,9 @@ def explain_command(
 def _not_found(found: "Explanation", sick_count: int) -> str:
     text = f"No operation on a message '{found.message_id}' is in the log."
     if found.aggregated:
-        text += f" {found.aggregated:,} operations were logged as sums, without message ids; this one may be among them."
+        text += (
+            f" {found.aggregated:,} operations were logged as sums, without message ids; this one may be among them."
+        )
     if sick_count:
         text += f" {sick_count:,} files of the log cannot be read."
     return text + " A log given by its folder may be five minutes behind."

@@ -72,7 +72,9 @@ def send(
     ] = None,
     lines: Annotated[
         bool | None,
-        typer.Option("--lines/--whole", help="With --file: one message per line, or one in all, whatever the file name."),
+        typer.Option(
+            "--lines/--whole", help="With --file: one message per line, or one in all, whatever the file name."
+        ),
     ] = None,
     count: CountOption = 1,
     message_id: Annotated[str | None, typer.Option("--message-id", help="Generated if omitted.")] = None,
@@ -108,7 +110,9 @@ def send(
     properties = for_official_client(read_pairs(property_, "--property"))
     life, due_at = _time_to_live(ttl), _due_at(delay)
     if None not in (session, partition_key) and session != partition_key:
-        raise ArgumentError("The message session is also the partition key. Omit --partition-key, or make both the same.")
+        raise ArgumentError(
+            "The message session is also the partition key. Omit --partition-key, or make both the same."
+        )
 
     def message(content: str | bytes) -> ServiceBusMessage:
         return ServiceBusMessage(

@@ -85,9 +85,7 @@ def read_configuration(file: Path, command: ConfiguredCommand) -> dict[str, Any]
         for key, value in table.items():
             name = key.replace("-", "_")
             if name in names:
-                raise ArgumentError(
-                    f"{file}: '{key}' is set twice, once with '_' and once with '-'. Keep one of them."
-                )
+                raise ArgumentError(f"{file}: '{key}' is set twice, once with '_' and once with '-'. Keep one of them.")
             names.add(name)
             if name not in known and not (is_shared and name in other):
                 raise ArgumentError(f"{file}: there is no setting '{key}'.{_similar(name, known)}")

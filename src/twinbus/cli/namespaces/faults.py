@@ -30,9 +30,7 @@ def slow(
     call: Call,
     duration: Annotated[
         timedelta,
-        typer.Argument(
-            parser=_by_which, metavar="DURATION", help="Delay added to every call; 0ms ends the fault."
-        ),
+        typer.Argument(parser=_by_which, metavar="DURATION", help="Delay added to every call; 0ms ends the fault."),
     ],
     *,
     store: StoreOption = None,

@@ -38,7 +38,8 @@ def portal(
         int, typer.Option("--port", min=0, max=65_535, help="Port to listen on; 0 chooses a free one.")
     ] = PORT_DEFAULT,
     name: Annotated[
-        list[str] | None, typer.Option("--name", help="A host name that browsers use for the portal, in addition to localhost.")
+        list[str] | None,
+        typer.Option("--name", help="A host name that browsers use for the portal, in addition to localhost."),
     ] = None,
     tls: Annotated[bool, typer.Option("--tls", help="HTTPS with a generated development certificate.")] = False,
     tls_cert: Annotated[

@@ -116,9 +116,7 @@ def _read_announced(folder: Path) -> RunningNamespace | None:
             f"The namespace in {folder} belongs to another user. Give its connection string with --connection-string."
         ) from None
     except (ValueError, TypeError):
-        raise CommandFailed(
-            f"{folder / FILE_NAME} is damaged. Restart the namespace, which writes it again."
-        ) from None
+        raise CommandFailed(f"{folder / FILE_NAME} is damaged. Restart the namespace, which writes it again.") from None
 
 
 def _is_alive(pid: int) -> bool:

@@ -175,7 +175,8 @@ def serve(
     trust: TrustOption = None,
     meter: MeterOption = True,
     operations: Annotated[
-        Path | None, typer.Option("--operations", metavar="DIR", help="Folder for the operations log, instead of the data folder.")
+        Path | None,
+        typer.Option("--operations", metavar="DIR", help="Folder for the operations log, instead of the data folder."),
     ] = None,
     exact_operations: Annotated[
         int,
@@ -314,7 +315,8 @@ def up(
     log_format: LogFormatOption = LogFormat.LOGFMT,
     portal: Annotated[bool, typer.Option("--portal/--no-portal", help="Also serve the portal, for browsers.")] = True,
     portal_port: Annotated[
-        int, typer.Option("--portal-port", min=0, max=PORT_MAX, help="Port of the portal; a free one if it is in use or 0.")
+        int,
+        typer.Option("--portal-port", min=0, max=PORT_MAX, help="Port of the portal; a free one if it is in use or 0."),
     ] = PORTAL_PORT_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:

@@ -62,9 +62,7 @@ def rehearse(
     ] = RATE_DEFAULT,
     engine: Annotated[
         Engine | None,
-        typer.Option(
-            "--engine", help="What moves the backlog to the primary; if omitted, Spark if it is installed."
-        ),
+        typer.Option("--engine", help="What moves the backlog to the primary; if omitted, Spark if it is installed."),
     ] = None,
     failover_interval: Annotated[
         str,
@@ -229,4 +227,6 @@ def _check_writable(file: Path) -> None:
     try:
         file.open("a").close()
     except OSError as fault:
-        raise ArgumentError(f"{file} cannot be written: {fault.strerror}. Choose another file for the report.") from None
+        raise ArgumentError(
+            f"{file} cannot be written: {fault.strerror}. Choose another file for the report."
+        ) from None

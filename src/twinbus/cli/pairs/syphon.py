@@ -30,7 +30,8 @@ SecondaryOption = Annotated[str, typer.Option("--secondary", envvar="TWINBUS_SEC
 PrimaryNameOption = Annotated[
     str | None,
     typer.Option(
-        "--primary-name", help="Name of the primary in the names of its backlog queues; derived from its host if omitted."
+        "--primary-name",
+        help="Name of the primary in the names of its backlog queues; derived from its host if omitted.",
     ),
 ]
 SecondaryEndpointOption = Annotated[

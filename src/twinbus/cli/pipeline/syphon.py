@@ -89,7 +89,9 @@ def syphon(
     ] = None,
     lanes_per_queue: Annotated[
         int,
-        typer.Option("--pumps-per-queue", min=1, help="More than 1 is faster, but does not keep the order of messages."),
+        typer.Option(
+            "--pumps-per-queue", min=1, help="More than 1 is faster, but does not keep the order of messages."
+        ),
     ] = 1,
     lane_target: Annotated[
         int, typer.Option("--messages-per-pump", min=1, help="Number of messages per pump of a queue.")

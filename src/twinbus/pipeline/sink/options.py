@@ -29,7 +29,9 @@ ON_OVERSIZE, DEAD_LETTER_QUEUE, RATE = "onOversize", "deadLetterQueue", "maxMess
 SINK_OPTIONS = (
     SinkOption(QUEUE, "", "The queue that all messages go to; the column `entity` is then ignored."),
     SinkOption(TOPIC, "", "The same for a topic."),
-    SinkOption(BATCH_BYTES, "", "The maximum size of a batch in bytes, 1024 to 1048576; by default the namespace's limit."),
+    SinkOption(
+        BATCH_BYTES, "", "The maximum size of a batch in bytes, 1024 to 1048576; by default the namespace's limit."
+    ),
     SinkOption(
         PROPERTY_VALUES,
         "json",

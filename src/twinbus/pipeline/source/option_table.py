@@ -77,7 +77,10 @@ SOURCE_OPTIONS = (
         FRAGMENTS, "all", BOTH, "Read only these: `0,3,5`. Not for `consume` unless the namespace is twinbus."
     ),
     SourceOption(
-        PREFETCH_COUNT, str(PREFETCH_COUNT_DEFAULT), BOTH, "The maximum number of messages to fetch in one request, 1 to 1000."
+        PREFETCH_COUNT,
+        str(PREFETCH_COUNT_DEFAULT),
+        BOTH,
+        "The maximum number of messages to fetch in one request, 1 to 1000.",
     ),
     SourceOption(
         MIN_POLL_INTERVAL,

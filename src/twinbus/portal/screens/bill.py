@@ -254,9 +254,7 @@ async def _what_if(visit: Visit, sheet: PriceSheet, folders: Sequence[Path]) -> 
             ),
             class_="grid",
         ),
-        check_box(
-            "without_pairing", "Without a pair", is_checked=is_asked and query.get("without_pairing") == "on"
-        ),
+        check_box("without_pairing", "Without a pair", is_checked=is_asked and query.get("without_pairing") == "on"),
         button("What if", "quiet"),
         method="get",
         class_="stack",

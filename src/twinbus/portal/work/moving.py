@@ -90,9 +90,7 @@ def moving(bus: Bus, path: str, move: Move, chosen: Matches) -> Work:
         if faults:
             text += f" {faults:,} were refused and stay; the reasons are below."
         if len(left) >= HELD_MAX:
-            text += (
-                f" Stopped after {HELD_MAX:,} others that were not chosen. Repair again to continue, or choose those too."
-            )
+            text += f" Stopped after {HELD_MAX:,} others that were not chosen. Repair again to continue, or choose those too."
         return text
 
     return work

@@ -35,7 +35,9 @@ COLUMNS: tuple[Column, ...] = (
     Column("sequenceNumber", LARGE, "unique in the entity; the upper 16 bits are the fragment"),
     Column("fragment", SMALL, "0 if the entity is not partitioned"),
     Column("enqueuedTime", TIME, "when the entity accepted it, or when it became due if it was scheduled"),
-    Column("enqueuedSequenceNumber", LARGE, "the number it had when it was first sent, if it was scheduled or forwarded"),
+    Column(
+        "enqueuedSequenceNumber", LARGE, "the number it had when it was first sent, if it was scheduled or forwarded"
+    ),
     Column("sessionId", TEXT, "its message session"),
     Column("partitionKey", TEXT, ""),
     Column("correlationId", TEXT, ""),
@@ -85,7 +87,9 @@ def chosen(fields: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """
     for name, kind in fields:
         if name not in _KINDS:
-            raise OptionError(f"The schema has an unknown column '{name}'; the columns of a message are {', '.join(NAMES)}.")
+            raise OptionError(
+                f"The schema has an unknown column '{name}'; the columns of a message are {', '.join(NAMES)}."
+            )
         if kind != _KINDS[name]:
             raise OptionError(f"The schema has '{name}' as {kind}; it is {_KINDS[name]}. Cast it after reading.")
     return tuple(name for name, _ in fields)
