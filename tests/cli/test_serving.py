@@ -191,7 +191,7 @@ def test_a_trusted_issuer_needs_its_keys_when_the_namespace_starts(
         str(file),
     ]
     assert run(options) == WRONG_USE
-    assert "'issuer' has to be a list of tables" in capfd.readouterr().err
+    assert "'issuer' must be a list of tables" in capfd.readouterr().err
     file.write_text(TRUST)
     assert run(options) == WRONG_USE
     said = capfd.readouterr().err

@@ -56,10 +56,10 @@ def test_a_subscription_without_rules_keeps_the_default_one(tmp_path: Path) -> N
     ("document", "said"),
     [
         (config(Queues=[{"Name": "q", "Properties": {"LockDuration": "PT6M"}}]), "Queues 'q'.*LockDuration"),
-        (config(Queues=[{"Name": "q", "Properties": {"Speed": 5}}]), "Queues 'q'.*'Speed' is not known"),
+        (config(Queues=[{"Name": "q", "Properties": {"Speed": 5}}]), "Queues 'q'.*'Speed' is unknown"),
         (config(Queues=[{"Name": "q", "Properties": {"MaxDeliveryCount": "x"}}]), "Queues 'q'.*MaxDeliveryCount"),
         (config(Queues=[{"Properties": {}}]), "'Name'"),
-        (config(Queues=[{"Name": "q"}, {"Name": "Q"}]), "'Q' is there twice"),
+        (config(Queues=[{"Name": "q"}, {"Name": "Q"}]), "'Q' is defined twice"),
         (with_rule({"FilterType": "Magic", "SqlFilter": {"SqlExpression": "a = 1"}}), "'FilterType'"),
         (with_rule({"FilterType": "Sql"}), "'SqlFilter'"),
         (with_rule({"SqlFilter": {"SqlExpression": "a ="}}), "Rules 'r'.*'SqlFilter'"),

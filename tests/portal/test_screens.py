@@ -119,7 +119,7 @@ def test_rules_are_created_tried_and_deleted(namespace: LocalNamespace, pages: h
     tried = text_of(
         pages.post("/ns/contoso/rules/check", params=where, data={"filter": "colour = 'red'", "action": "SET n = 7"})
     )
-    assert "1 of 2 messages at hand match" in tried
+    assert "1 of 2 sample messages match" in tried
     assert "<del>1</del> <ins>7</ins>" in tried
     text_of(
         pages.post("/ns/contoso/rules", params=where, data={"name": "reds", "filter": "colour = 'red'", "action": ""})

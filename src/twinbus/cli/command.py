@@ -53,7 +53,7 @@ ConnectionStringOption = Annotated[
     typer.Option(
         "--connection-string",
         envvar="TWINBUS_CONNECTION_STRING",
-        help="Any namespace. What is about messages and entities works in Azure too.",
+        help="Any namespace. Commands for messages and entities also work in Azure.",
         rich_help_panel=WHICH_NAMESPACE,
     ),
 ]
@@ -62,7 +62,7 @@ EndpointOption = Annotated[
     typer.Option(
         "--endpoint",
         metavar="URL",
-        help="With --connection-string: the HTTP address, if it is at another port.",
+        help="With --connection-string: the HTTP address, if it is on another port.",
         rich_help_panel=WHICH_NAMESPACE,
     ),
 ]
@@ -81,7 +81,7 @@ CaFileOption = Annotated[
         "--ca-file",
         metavar="FILE",
         envvar=CA_FILE_VARIABLE,
-        help="PEM file of an authority to trust over TLS, beside those of the system.",
+        help="PEM file of an authority to trust over TLS, in addition to those of the system.",
         rich_help_panel=WHICH_NAMESPACE,
         callback=_trust,
     ),
@@ -108,7 +108,9 @@ class Call:
     def folder(self) -> Path:
         """Of a namespace on this machine, whether it runs or not."""
         if self.given_connection_string is not None:
-            raise ArgumentError("This works on the files of a namespace. Name one on this machine with --namespace.")
+            raise ArgumentError(
+                "This command works on a namespace's files. Name a namespace on this machine with --namespace."
+            )
         return namespace_folder(self.data, self.namespace)
 
     @cached_property

@@ -60,7 +60,7 @@ def _wrong_value(wrong: typer.BadParameter) -> str:
     wanted = text.removeprefix(PYDANTIC_BOUND)
     for theirs, ours in PYDANTIC_WORDS.items():
         wanted = wanted.replace(theirs, ours)
-    return f"{origin.removeprefix(WRONG_OPTION)} has to be {wanted}."
+    return f"{origin.removeprefix(WRONG_OPTION)} must be {wanted}."
 
 
 def _origin(wrong: typer.BadParameter) -> str:

@@ -88,7 +88,7 @@ def complete_fragments(options: ConnectionOptions, entity: str, committed: JsonO
     try:
         return LiveEntity(options, entity).call(lambda access: _complete(access, committed))
     except MessagingError as failure:
-        log.warning("Cannot find out up to which number '%s' is captured: %s", entity, failure)
+        log.warning("Cannot determine up to which number '%s' is captured: %s", entity, failure)
         return None
 
 

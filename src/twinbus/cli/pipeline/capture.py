@@ -71,7 +71,7 @@ def capture(
     ],
     consume: Annotated[bool, typer.Option("--consume", help="Remove messages once they are in the lake.")] = False,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Stop when all messages that are there now are captured.")
+        bool, typer.Option("--available-now", help="Stop when all present messages are captured.")
     ] = False,
     every: Annotated[str, typer.Option("--every", help="Without --available-now: the time between batches.")] = "10s",
     batch_messages: Annotated[
@@ -166,7 +166,7 @@ def _interval_s(text: str) -> float:
     except ArgumentError as wrong:
         raise ArgumentError(f"--every: {wrong}") from None
     if interval_s > INTERVAL_S_MAX:
-        raise ArgumentError(f"--every {text}: at most a day.")
+        raise ArgumentError(f"--every {text}: must be at most a day.")
     return interval_s
 
 

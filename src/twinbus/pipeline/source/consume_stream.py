@@ -198,7 +198,7 @@ class ConsumeStream:
     def _require_all(self, target: RunTarget, heads: Sequence[Head], claim: Claim) -> None:
         """Raises what may pass, where a run that ends now would leave something behind."""
         if not claim.is_certain:
-            raise FragmentUnavailable(f"Some of '{self._options.path}' cannot be claimed at the moment.")
+            raise FragmentUnavailable(f"Some of '{self._options.path}' cannot be claimed now.")
         target.require_read(heads, {})
 
     def _open(self, heads: Sequence[Head]) -> dict[int, int]:
