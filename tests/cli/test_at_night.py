@@ -80,7 +80,7 @@ def test_a_damaged_announcement_of_one_namespace_is_not_in_the_way_of_others(
         commands = Commands(served, capsys)
         commands.text("queue", "list")
         commands.text("queue", "list", "--namespace", "broken", code=FAILED)
-        assert f"{tmp_path / 'broken' / FILE_NAME} is damaged. Start the namespace again" in commands.errors
+        assert f"{tmp_path / 'broken' / FILE_NAME} is damaged. Restart the namespace" in commands.errors
         found = findings(capsys, tmp_path)
         assert found["namespace primary"]["is_good"]
         assert found["namespace broken"]["advice"] == "start it again: twinbus serve broken"

@@ -65,7 +65,7 @@ def test_a_subscription_without_rules_keeps_the_default_one(tmp_path: Path) -> N
         (with_rule({"SqlFilter": {"SqlExpression": "a ="}}), "Rules 'r'.*'SqlFilter'"),
         (with_rule({"CorrelationFilter": {"Label": "x" * 1025}}), "Rules 'r'.*'CorrelationFilter'"),
         (with_rule({"SqlFilter": {"SqlExpression": "1=1"}, "Action": {"SqlExpression": "GO"}}), "'Action'"),
-        ({"UserConfig": {"Namespaces": []}}, "'Namespaces' holds 0"),
+        ({"UserConfig": {"Namespaces": []}}, "'Namespaces' contains 0"),
         ({"UserConfig": 5}, "'UserConfig'"),
     ],
 )
