@@ -111,7 +111,7 @@ class LocalShare:
     def deliver(self, deliveries: list[TakenMessage]) -> None:
         self._front.delivered(self, deliveries)
 
-    def credit_returned(self) -> None:
+    def credit_returned(self, now: Millis) -> None:
         """A queue of one node passes nothing on."""
 
     def session_lost(self, error: MessagingError) -> None:
@@ -153,7 +153,7 @@ class DistantShare:
 
         def reply(unused: int) -> None:
             if self._number == number and self.is_attached:
-                self._front.returned(self, unused, now)
+                self._front.returned(self, unused, self._front.clock.now())
 
         self._peer.recall(number, reply, waits=waits)
 

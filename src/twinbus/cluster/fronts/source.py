@@ -196,10 +196,10 @@ class FrontSource:
             if front is not None:
                 front.pump(now)
 
-    def recall(self, receiver: Consumer, now: Millis) -> None:
+    def recall(self, receiver: Consumer, now: Millis, *, waits: bool = True) -> None:
         front = self._receivers.get(receiver)
         if front is not None:
-            front.recall(now)
+            front.recall(now, waits=waits)
 
     def tick(self, now: Millis) -> None:
         for receiver, front in list(self._receivers.items()):
