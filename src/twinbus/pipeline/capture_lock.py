@@ -17,18 +17,27 @@ class CaptureRuns(MessagingError):
     is_transient = True
 
 
+class NoLocks(OSError):
+    """The file system has none."""
+
+
 class CaptureLock:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
 
     @classmethod
-    def take(cls, place: Path) -> "CaptureLock":
-        """Raises CaptureRuns, or OSError where the file cannot be opened."""
+    def take(cls, place: Path) -> "CaptureLock | None":
+        """None where the file system has no locks. Raises CaptureRuns, or OSError where the file cannot be opened."""
         place.parent.mkdir(parents=True, exist_ok=True)
         file = place.open("ab")
-        if not _lock(file):
+        try:
+            _lock(file)
+        except BlockingIOError:
             file.close()
-            raise CaptureRuns(f"Another capture writes to the same lake. It holds {place}.")
+            raise CaptureRuns(f"Another capture writes to the same lake. It holds {place}.") from None
+        except NoLocks:
+            file.close()
+            return None
         return cls(file)
 
     def release(self) -> None:
@@ -38,17 +47,17 @@ class CaptureLock:
 
 if sys.platform == "win32":
 
-    def _lock(file: IO[bytes]) -> bool:
-        """There are no such locks."""
-        return True
+    def _lock(file: IO[bytes]) -> None:
+        raise NoLocks
 
 else:
     import fcntl
 
-    def _lock(file: IO[bytes]) -> bool:
-        """Whether nobody else has it. It ends when the file is closed, also by the end of the process."""
+    def _lock(file: IO[bytes]) -> None:
+        """Until the file is closed, also by the end of the process. Raises BlockingIOError where another one has it, or NoLocks."""
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return False
-        return True
+            raise
+        except OSError as refused:  # which error it is depends on the file system
+            raise NoLocks from refused

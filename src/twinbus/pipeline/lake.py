@@ -44,7 +44,7 @@ def checkpoint_folder(lake: str, entity: str) -> str:
 def lock_file(spark: "SparkSession", lake: str, entity: str) -> Path | None:
     """None where the lake is not in a file system of this machine: others have no locks."""
     path, files = _in_file_system(spark, f"{lake.rstrip('/')}/{LOCKS}/{quote_entity(entity)}")
-    return Path(path.toUri().getPath()) if files.getUri().getScheme() == "file" else None
+    return Path(files.makeQualified(path).toUri().getPath()) if files.getUri().getScheme() == "file" else None
 
 
 def quote_entity(entity: str) -> str:
