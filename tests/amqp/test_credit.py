@@ -18,6 +18,21 @@ def test_a_receiver_that_does_not_know_the_count_means_the_first_one() -> None:
     assert credit.left == 7
 
 
+def test_the_highest_credit_is_a_credit() -> None:
+    credit = SenderCredit()
+    credit.flow_received(0, MASK, drain=False)
+    credit.sent(3)
+    assert credit.left == MASK - 3
+    credit.flow_received(1, MASK, drain=False)
+    assert credit.left == MASK - 2
+
+
+def test_a_receiver_whose_count_is_ahead_grants_more_than_it_says() -> None:
+    credit = SenderCredit()
+    credit.flow_received(delivery_count=2, link_credit=10, drain=False)
+    assert credit.left == 12
+
+
 def test_credit_can_be_taken_back() -> None:
     credit = SenderCredit()
     credit.flow_received(0, 10, drain=False)

@@ -222,6 +222,22 @@ def test_a_detach_whose_answer_is_held_is_answered_after_what_is_still_owed() ->
     script.receiver()
 
 
+def test_a_handle_is_free_while_the_answer_to_its_detach_is_held_back() -> None:
+    script = started()
+    held = script.receiver()
+    held.is_answer_held = True
+    script.say(Detach(handle=0, closed=True))
+    script.end.only(LinkDetached)
+    sender = script.sender()
+    assert (sender.handle, sender.remote_handle) == (1, 0)
+    held.end()
+    assert script.heard() == [Detach(handle=0, closed=True)]
+    script.say(Transfer(handle=0, delivery_id=0, delivery_tag=b"tag"), payload=b"payload")
+    assert [each.payload for each in script.end.only(Deliveries).deliveries] == [b"payload"]
+    script.say(Detach(handle=0, closed=True))
+    assert script.heard()[-1] == Detach(handle=1, closed=True)
+
+
 def test_the_answer_to_our_detach_gets_no_answer() -> None:
     script = started()
     link = script.sender()

@@ -21,7 +21,7 @@ from twinbus.amqp.codec.frames import EMPTY_FRAME
 from twinbus.amqp.codec.performatives import SenderSettleMode
 from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
-from twinbus.amqp.events import ConnectionClosed, Dispositions, LinkDetached
+from twinbus.amqp.events import ConnectionClosed, CreditChanged, Dispositions, LinkDetached
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.errors import QuotaExceeded
 from twinbus.gateway.authorization import CLOCK_SKEW
@@ -55,6 +55,18 @@ def assert_drained_after_messages(front: Front, client: Client, receiver: Incomi
     client.run()
     assert [text_of(message.payload) for message in client.received()] == ["a", "b"]
     assert receiver.credit == 0
+
+
+@pytest.mark.parametrize("mode", [SenderSettleMode.UNSETTLED, SenderSettleMode.SETTLED])
+def test_the_highest_credit_is_as_good_as_any_and_can_be_drained(front: Front, mode: SenderSettleMode) -> None:
+    client = front.client()
+    receiver = client.receiver("orders", credit=0xFFFF_FFFF, mode=mode)
+    client.sender("orders").transfers([(b"1", payload("a")), (b"2", payload("b"))])
+    client.run()
+    assert [text_of(message.payload) for message in client.received()] == ["a", "b"]
+    receiver.drain()
+    client.run()
+    assert [event.drain for event in client.take(CreditChanged) if event.link is receiver] == [True]
 
 
 def test_messages_sent_together_are_accepted_with_one_disposition_once_they_are_durable(front: Front) -> None:

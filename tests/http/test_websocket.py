@@ -6,13 +6,19 @@ from pathlib import Path
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import CloseCode
 from websockets.typing import Subprotocol
 
 from twinbus import bounded_http
-from twinbus.http.websocket import NOT_BINARY, PATH, SUB_PROTOCOL
+from twinbus.amqp.codec.frames import EMPTY_FRAME
+from twinbus.amqp.codec.sasl import plain_credentials
+from twinbus.amqp.connection import Connection, ConnectionSettings, Role
+from twinbus.amqp.events import Event, Opened, SessionBegun
+from twinbus.http.websocket import NOT_BINARY, PATH, STRANGER_MESSAGE_SIZE_MAX, SUB_PROTOCOL
 from twinbus.server.namespace import NamespaceServer
 from twinbus.server.server_settings import ServerSettings
 
+NOW = 1_800_000_000_000
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 
 
@@ -74,6 +80,33 @@ async def test_the_borders_of_messages_mean_nothing(client: ClientConnection) ->
         await client.send(bytes([byte]))
     answer = await client.recv(decode=False)
     assert answer[:8] == SASL_HEADER
+
+
+async def test_a_message_of_a_stranger_is_not_kept_until_it_is_whole(client: ClientConnection) -> None:
+    await client.send(SASL_HEADER + bytes(STRANGER_MESSAGE_SIZE_MAX - len(SASL_HEADER) + 1))
+    with pytest.raises(ConnectionClosed) as closed:
+        await client.recv()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == CloseCode.MESSAGE_TOO_BIG
+
+
+async def test_a_client_with_a_valid_key_may_send_larger_messages(
+    server: NamespaceServer, client: ClientConnection
+) -> None:
+    credentials = plain_credentials(server.root_rule.name, server.root_rule.primary_key)
+    amqp = Connection(Role.CLIENT, ConnectionSettings(container_id="client", sasl_credentials=credentials), NOW)
+
+    async def until(kind: type[Event]) -> None:
+        while True:
+            await client.send(amqp.data_to_send())
+            if any(isinstance(event, kind) for event in amqp.receive_data(await client.recv(decode=False), NOW)):
+                return
+
+    amqp.open()
+    await until(Opened)
+    amqp.begin()
+    await client.send(EMPTY_FRAME * (STRANGER_MESSAGE_SIZE_MAX // len(EMPTY_FRAME) + 1))
+    await until(SessionBegun)
 
 
 @pytest.mark.parametrize("text", [b"AMQP", b"\xc0\xff"])

@@ -32,7 +32,9 @@ async def accepted() -> tuple[BinaryWebSocket, socket.socket]:
     config.load()
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
-    _, websocket = await loop.create_connection(lambda: BinaryWebSocket(config, ServerState(), {}), sock=ours)
+    _, websocket = await loop.create_connection(
+        lambda: BinaryWebSocket(config=config, server_state=ServerState(), app_state={}), sock=ours
+    )
     await loop.sock_sendall(theirs, UPGRADE)
     assert (await loop.sock_recv(theirs, 4096)).startswith(b"HTTP/1.1 101 ")
     return websocket, theirs

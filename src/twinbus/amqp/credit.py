@@ -20,8 +20,9 @@ class SenderCredit:
 
     def flow_received(self, delivery_count: int | None, link_credit: int, drain: bool) -> None:
         # A receiver that has not seen our attach yet does not know our count, which starts at 0.
-        limit = add(0 if delivery_count is None else delivery_count, link_credit)
-        self.left = max(0, distance(self.delivery_count, limit))
+        unseen = distance(0 if delivery_count is None else delivery_count, self.delivery_count)
+        # Not the distance to their sum: some clients mean "no limit" by the highest credit, more than half of the circle.
+        self.left = max(0, link_credit - unseen)
         self.is_draining = drain
 
     def sent(self, count: int) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from starlette.routing import Match, WebSocketRoute
 from starlette.types import Scope
@@ -18,6 +18,10 @@ PATH = "/$servicebus/websocket"
 PATHS = (PATH, f"{PATH}/")
 """The .NET client puts a slash at the end."""
 SUB_PROTOCOL = "AMQPWSB10"
+TRUST = "twinbus.trust"
+"""The extension of ASGI by which a server is told that a client has proved who it is."""
+STRANGER_MESSAGE_SIZE_MAX = 256 * 1_024
+"""Of one message of a client that has not: it is in memory before anything of it is read."""
 NOT_BINARY = 1003
 READS_MAX = 16
 """Messages that are taken one after the other: those that have arrived already do not let the loop go on."""
@@ -32,6 +36,7 @@ class WebSocketConnection:
         self._socket = socket
         self._turns = turns
         self._share = Share()
+        self._trust: Callable[[], None] | None = socket.scope.get("extensions", {}).get(TRUST)
         self._reads_left = READS_MAX
         self._turn = asyncio.Event()
         self._clock = clock
@@ -90,6 +95,9 @@ class WebSocketConnection:
             self._take_output()
         turns.used(share, turns.work_time() - start, is_behind=gateway.is_behind)
         share.is_stranger = gateway.is_stranger
+        if self._trust is not None and not share.is_stranger:
+            self._trust()
+            self._trust = None
 
     async def _next_turn(self) -> None:
         is_mine = False

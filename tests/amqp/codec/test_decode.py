@@ -124,7 +124,8 @@ def test_not_a_number_is_read() -> None:
         ("c0 02 02 40 40", "their size says"),
         ("e0 04 01 50 01 02", "their size says"),
         ("d0 00000004 00010001", "65537 elements"),
-        ("f0 00000005 00000101 40", "257 elements without bytes"),
+        ("e0 02 09 40", "9 elements without bytes"),
+        ("e0 08 01 00 40 00 40 00 40 40", "more than 2 descriptors"),
     ],
 )
 def test_malformed_bytes_are_refused_with_the_reason(encoded: str, reason: str) -> None:
@@ -195,18 +196,26 @@ def _nested_lists(depth: int) -> bytes:
     return encode_value(value)
 
 
-def _map_with_equal_hashes(count: int) -> bytes:
+def _with_equal_hashes(count: int) -> list[UUID]:
     keys = [UUID(int=number * (2**61 - 1)) for number in range(count)]
     assert len({hash(key) for key in keys}) == 1
-    return encode_value(dict.fromkeys(keys))
+    return keys
 
 
-def test_a_large_map_whose_keys_have_the_same_hash_is_refused() -> None:
-    assert len(decode_value(_map_with_equal_hashes(EQUAL_HASHES_MAX), 0)[0]) == EQUAL_HASHES_MAX
+def test_a_map_with_many_keys_of_the_same_hash_is_refused_however_many_others_it_has() -> None:
+    others = [UUID(int=(1 << 100) + number) for number in range(1_000)]
+    for more in ([], others):
+        allowed = [*_with_equal_hashes(EQUAL_HASHES_MAX + 1), *more]
+        assert list(decode_value(encode_value(dict.fromkeys(allowed)), 0)[0]) == allowed
+        with pytest.raises(DecodeError, match="with the same hash"):
+            decode_value(encode_value(dict.fromkeys([*_with_equal_hashes(EQUAL_HASHES_MAX + 2), *more])), 0)
+
+
+def test_a_map_in_which_many_hashes_occur_twice_is_refused() -> None:
+    prime = 2**61 - 1
+    keys = [UUID(int=number + times * prime) for number in range(EQUAL_HASHES_MAX + 1) for times in (0, 1)]
     with pytest.raises(DecodeError, match="with the same hash"):
-        decode_value(_map_with_equal_hashes(EQUAL_HASHES_MAX + 1), 0)
-    honest = {UUID(int=number): None for number in range(2 * EQUAL_HASHES_MAX)}
-    assert decode_value(encode_value(honest), 0)[0] == honest
+        decode_value(encode_value(dict.fromkeys(keys)), 0)
 
 
 def test_descriptors_nested_deeper_than_the_limit_are_refused() -> None:
@@ -221,18 +230,17 @@ def _array_of(content: bytes, count: int = 1) -> bytes:
     return b"\xf0" + (4 + len(content)).to_bytes(4, "big") + count.to_bytes(4, "big") + content
 
 
-def _nested_arrays(levels: int) -> bytes:
-    content = b"\x40"
+def _nested_arrays(levels: int, content: bytes = b"\x40") -> bytes:
     for _ in range(levels - 1):
         content = _array_of(content)
     return _array_of(content)
 
 
-def test_arrays_are_nested_as_deep_as_the_limit_and_each_descriptor_in_one_is_a_level() -> None:
-    described = b"\x00\x53\x01"
+def test_arrays_are_nested_as_deep_as_the_limit_and_a_descriptor_in_one_is_a_level() -> None:
+    described = b"\x00\x53\x01\x40"
     for read, refused in (
         (_nested_arrays(DEPTH_MAX), _nested_arrays(DEPTH_MAX + 1)),
-        (_array_of(described * (DEPTH_MAX - 1) + b"\x40"), _array_of(described * DEPTH_MAX + b"\x40")),
+        (_nested_arrays(DEPTH_MAX - 1, described), _nested_arrays(DEPTH_MAX, described)),
     ):
         assert decode_value(read, 0)[1] == len(read)
         with pytest.raises(DecodeError, match="nested deeper"):

@@ -159,6 +159,10 @@ def test_halving_an_int_leaves_an_int_on_the_wire() -> None:
     assert type(after["quantity"]) is UInt
 
 
+def test_a_number_that_a_single_float_cannot_hold_becomes_a_double_on_the_wire() -> None:
+    assert user_after("SET quantity = quantity * 1e300", quantity=Float(2.0)) == {"quantity": 2e300}
+
+
 @pytest.mark.parametrize(
     ("kind", "lowest", "highest"),
     [

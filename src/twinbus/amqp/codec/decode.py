@@ -19,11 +19,13 @@ DEPTH_MAX = 64
 """Readers call each other for nested values: this keeps hostile nesting far from Python's recursion limit."""
 ELEMENTS_MAX = 65_536
 """A frame of the size that a connection announces by default cannot hold more, with a byte or more each."""
-EMPTY_ELEMENTS_MAX = 256
-"""Elements of an array that take no bytes: without this limit ten bytes could ask for a list of 65,536."""
-EQUAL_HASHES_MAX = 256
-"""Up to this many keys, a map is read whatever their hashes are. Hashes of uuids are not salted as those of texts are, so a
-peer can choose them: a few thousand keys with the same hash, in a single frame, would keep a dictionary busy for a second."""
+EMPTY_ELEMENTS_MAX = 8
+"""Elements of an array that take no bytes. Such an array takes three bytes, and a frame of 64 KB holds twenty thousand of them."""
+ARRAY_DESCRIPTORS_MAX = 2
+"""Descriptors of the elements of an array. Each takes two bytes, and wraps every element once more."""
+EQUAL_HASHES_MAX = 16
+"""Keys of a map that have the hash of an earlier key. Hashes of uuids are not salted as those of texts are, so a peer can choose
+them: a few thousand keys with the same hash, in a single frame, would keep a dictionary busy for a second."""
 
 Reader: TypeAlias = Callable[[bytes, int, int], tuple[Value, int]]
 """(data, position after the constructor, depth) to (value, position after the value)."""
@@ -184,7 +186,7 @@ def _map(elements: list[Value], end: int) -> tuple[Value, int]:
     if len(elements) % 2:
         raise DecodeError(f"the map that ends at byte {end} has a key without a value")
     try:
-        if len(keys) > EQUAL_HASHES_MAX and len(set(map(hash, keys))) < len(keys) // 2:
+        if len(keys) > EQUAL_HASHES_MAX and len(keys) - len(set(map(hash, keys))) > EQUAL_HASHES_MAX:
             raise DecodeError(f"the map that ends at byte {end} has many keys with the same hash, or duplicate keys")
         mapping = dict(zip(keys, elements[1::2], strict=True))
     except TypeError:
@@ -200,13 +202,15 @@ def _array(data: bytes, pos: int, end: int, count: int, depth: int) -> tuple[Val
     if depth >= DEPTH_MAX or count > ELEMENTS_MAX:
         raise _too_much(depth, count)
     depth += 1
-    descriptors = []
+    descriptors: list[Value] = []
     code = data[pos]
     while code == 0:
         # Each descriptor wraps the elements once more, so it counts as a level.
         depth += 1
         if depth > DEPTH_MAX:
             raise _too_much(depth, count)
+        if len(descriptors) == ARRAY_DESCRIPTORS_MAX:
+            raise DecodeError(f"the elements of an array have more than {ARRAY_DESCRIPTORS_MAX} descriptors")
         descriptor, pos = _READERS[data[pos + 1]](data, pos + 2, depth)
         descriptors.append(descriptor)
         code = data[pos]

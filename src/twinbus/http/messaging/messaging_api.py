@@ -69,7 +69,8 @@ BATCH_BODY_FACTOR = 6
 """A byte of a body takes up to six in JSON; the messages of the batch are measured after they are read."""
 
 _ENTITY = r"/(?P<entity>.+)/messages"
-_LOCK = r"/(?P<message>.+)/(?P<token>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+# Without that in the message a long path is read once, and not once more for each place where the entity may end.
+_LOCK = r"/(?P<message>(?:(?!/messages/).)+)/(?P<token>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
 MESSAGES = re.compile(rf"{_ENTITY}/?", re.IGNORECASE | re.DOTALL)
 HEAD = re.compile(rf"{_ENTITY}/head/?", re.IGNORECASE | re.DOTALL)
 LOCKED = re.compile(rf"{_ENTITY}{_LOCK}/?", re.IGNORECASE | re.DOTALL)

@@ -5,6 +5,7 @@ the property takes the type of the value: an action never fails for that.
 """
 
 from collections.abc import Callable
+from struct import Struct
 from uuid import UUID
 
 from twinbus.amqp.codec.types import Byte, Float, Int, Long, Short, Timestamp, UByte, UInt, ULong, UShort
@@ -21,6 +22,7 @@ _INTEGER_RANGES: dict[type[int], tuple[int, int]] = {
     int: (-(2**31), 2**31 - 1),
     Long: (-(2**63), 2**63 - 1),
 }
+_pack_float = Struct(">f").pack
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -42,6 +44,8 @@ def _number_like(kind: type, value: object) -> object:
     if KINDS.get(type(number)) is not Kind.NUMBER:
         raise ValueError
     assert isinstance(number, int | float)
+    if kind is Float:
+        _pack_float(number)  # OverflowError beyond its range
     if kind in (float, Float):
         return kind(number)
     lowest, highest = _INTEGER_RANGES[kind]

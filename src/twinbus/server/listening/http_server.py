@@ -4,20 +4,23 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
+from websockets.http11 import Request
 from websockets.protocol import State
 
 from twinbus.http.messaging.cased_headers import CasedHttpProtocol
 from twinbus.http.paced_reading import PacedReading, ReadingTurns
+from twinbus.http.websocket import STRANGER_MESSAGE_SIZE_MAX, TRUST
 from twinbus.server.listening.admission import Admission
 
 SHUTDOWN_GRACE_S = 2
+SWITCHING_PROTOCOLS = 101
 KEEP_ALIVE_S = 240  # as long as an idle AMQP connection
 
 
@@ -34,6 +37,17 @@ class BinaryWebSocket(WebSocketsSansIOProtocol):
 
     Where a message ends means nothing, so its fragments are not kept until it does: there may be any number of them.
     """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.conn.max_message_size = STRANGER_MESSAGE_SIZE_MAX
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if self.response.status_code == SWITCHING_PROTOCOLS:
+            # Not a method of this: the application would keep the connection, and that keeps the application.
+            trust = partial(setattr, self.conn, "max_message_size", self.config.ws_max_size)
+            cast(dict[str, object], self.scope["extensions"])[TRUST] = trust
 
     def shutdown(self) -> None:
         # One whose peer has closed it has been told so. Uvicorn tells it once more, which raises, and the server would end without
