@@ -212,6 +212,7 @@ class Courier:
                 self._timeout(timeout_s) / 1000,
             )
         except Exception as error:
+            self.check_live()
             self._availability.primary_failed(
                 self.path, error, self.clock.now(), fragment=self.watch.fragment_of_numbers(numbers)
             )
@@ -236,6 +237,7 @@ class Courier:
         try:
             batch = yield ToPrimary(lambda stock, _: stock.create_message_batch(), self._timeout_default / 1000)
         except Exception as error:
+            self.check_live()
             if not self._availability.kind_of(error).is_outage:
                 raise
             self._availability.primary_failed(self.path, error, self.clock.now())
@@ -288,6 +290,7 @@ class Courier:
                 errand.deadline += attempt.waited
                 return False, None
             except Exception as error:
+                self.check_live()  # a close breaks off what is under way, which says nothing about the primary
                 kind = self._availability.kind_of(error)
                 deadline = errand.deadline + attempt.waited
                 if kind is FailureKind.DETACHED:

@@ -138,7 +138,6 @@ class PairedSender(ServiceBusSender):
             failure = guard.meaning(attempt, lost, error)
         finally:
             guard.free()
-        courier.check_live()
         run(courier.not_arrived(message, timeout, attempt), self._perform, failure)
 
     def schedule_messages(

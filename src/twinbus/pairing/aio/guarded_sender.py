@@ -6,7 +6,7 @@ the sender in the middle of a frame, so such a sender is replaced.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from azure.servicebus.aio import ServiceBusSender
@@ -19,6 +19,8 @@ from twinbus.pairing.stock.line import Line, NotWantedAnyMore, Wait, WaitedForIt
 from twinbus.pairing.stock.local_lag import LocalLag
 
 CLOSE_WAIT_S = 5.0
+TURN_WAIT_S = 2.0
+"""How long a close waits for the call under way, before it ends it and afterwards."""
 
 T = TypeVar("T")
 
@@ -30,6 +32,7 @@ class GuardedSender:
         self._stock = open_stock()
         self._clock = clock
         self._lag = lag or LocalLag(clock)
+        self._watch: _Watch | None = None
 
     @property
     def stock(self) -> ServiceBusSender:
@@ -46,7 +49,7 @@ class GuardedSender:
         lost = self._lost_so_far()
         try:
             async with asyncio.timeout(None) as limit:
-                watch = _Watch(limit, attempt.timeout_s, self._lost_so_far, lost)
+                self._watch = watch = _Watch(limit, attempt.timeout_s, self._lost_so_far, lost)
                 try:
                     result = await attempt.operation(self._stock, attempt.timeout_s)
                     if self.line.waiting:
@@ -56,6 +59,7 @@ class GuardedSender:
                     raise
                 finally:
                     watch.end()
+                    self._watch = None
         except (TimeoutError, OperationTimeoutError) as error:
             if self._lost_so_far() - lost > attempt.lag_max:
                 raise WaitedForItself(message="The event loop was held up for a part of the timeout.") from error
@@ -97,15 +101,33 @@ class GuardedSender:
             raise reason
 
     async def close(self) -> None:
-        await _close(self._stock)
+        """Once the sender is free: the SDK answers a close in the middle of a send by sending the message again, on a connection that
+        nobody closes then. A cancelled close goes on."""
+        await asyncio.shield(_in_background(self._close_in_turn()))
+
+    async def _close_in_turn(self) -> None:
+        turn = asyncio.get_running_loop().create_future()
+
+        def call() -> None:
+            turn.set_result(None)
+
+        self.line.join(call)
+        try:
+            await asyncio.wait((turn,), timeout=TURN_WAIT_S)
+            if not turn.done() and self._watch is not None:
+                self._watch.end_now()
+                await asyncio.wait((turn,), timeout=TURN_WAIT_S)
+            await _close(self._stock)
+        finally:
+            if not self.line.leave(call):
+                self.line.pass_on()
 
     def _lost_so_far(self) -> Millis:
         return self._lag.total(self._clock.now())
 
     def _replace(self) -> None:
         broken, self._stock = self._stock, self._open_stock()
-        _closing.add(task := asyncio.get_running_loop().create_task(_close(broken)))
-        task.add_done_callback(_closing.discard)
+        _in_background(_close(broken))
 
 
 class _Watch:
@@ -129,8 +151,17 @@ class _Watch:
     def end(self) -> None:
         self._handle.cancel()
 
+    def end_now(self) -> None:
+        self._limit.reschedule(self._loop.time())
+
 
 _closing: set[asyncio.Task[None]] = set()
+
+
+def _in_background(closing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    _closing.add(task := asyncio.get_running_loop().create_task(closing))
+    task.add_done_callback(_closing.discard)
+    return task
 
 
 async def _close(stock: ServiceBusSender) -> None:
