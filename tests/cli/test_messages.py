@@ -46,6 +46,15 @@ def test_every_line_of_standard_input_is_a_message(commands: Commands, monkeypat
     commands.json("queue", "delete", "lines", "--yes")
 
 
+def test_no_number_of_lines_ends_standard_input(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was left out would be missed by nobody: the command reports success."""
+    commands.json("queue", "create", "long")
+    monkeypatch.setattr("twinbus.cli.messages.commands.COUNT_MAX", 2)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\nthree\n")))
+    assert commands.json("send", "long")["sent"] == 3
+    commands.json("queue", "delete", "long", "--yes")
+
+
 def test_how_many_lines_were_sent_is_reported_though_the_next_one_is_refused(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from itertools import chain, islice, repeat
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -290,7 +290,7 @@ def _bodies(body: str | None, file: Path | None, by_line: bool | None, count: in
     if file is None:
         if sys.stdin is None:
             raise ArgumentError("There is no standard input. Give a text or --file.")
-        return islice(_lines(sys.stdin.buffer), COUNT_MAX)
+        return _lines(sys.stdin.buffer)
     is_by_line = file.suffix.lower() in LINE_SUFFIXES if by_line is None else by_line
     return chain.from_iterable(_content(file, is_by_line) for _ in range(count))
 

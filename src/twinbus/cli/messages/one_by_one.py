@@ -155,17 +155,22 @@ def dead_letter_messages(
 ) -> None:
     """Move active messages to the dead-letter queue."""
     path = path_of(entity, subscription, dead_letter=False)
-    chosen = _chosen(numbers, filter_)
+    chosen, is_more = _chosen(numbers, filter_), False
     confirm(f"Dead-letter these messages of '{path}'?", yes, "Nothing was changed.")
     with _ours(call) as namespace:
         if filter_ is not None:
-            previews = _found(namespace, path, chosen, filter_, SHOWN_MAX, (MessageState.ACTIVE,))
-            chosen = {each.sequence_number for each in previews if each.sequence_number is not None}
+            previews = _found(namespace, path, chosen, filter_, SHOWN_MAX + 1, (MessageState.ACTIVE,))
+            is_more = len(previews) > SHOWN_MAX
+            chosen = {each.sequence_number for each in previews[:SHOWN_MAX] if each.sequence_number is not None}
         done = _dead_letter(namespace, path, chosen, reason, description)
     call.output.done(f"{counted(len(done))} of '{path}' dead-lettered.", entity=path, dead_lettered=len(done))
     if done != chosen:
         left = ", ".join(map(str, sorted(chosen - done)))
         raise CommandFailed(f"Not found among the messages that can be received: {left}.")
+    if is_more:
+        raise CommandFailed(
+            f"More messages match: {SHOWN_MAX:,} are dead-lettered at a time. Do it again for the rest."
+        )
 
 
 @command(app, "edit")
@@ -281,7 +286,9 @@ def _found(
 def _dead_letter(
     namespace: "BlockingNamespace", path: str, wanted: set[int], reason: str, description: str | None
 ) -> set[int]:
-    receiver, others, done = namespace.receiver(path), list["ReceivedMessage"](), set[int]()
+    # Those that are not wanted are held meanwhile, so the credit is what can be searched.
+    receiver = namespace.receiver(path, credit=SEARCHED_MAX)
+    others, done = list["ReceivedMessage"](), set[int]()
     try:
         while done != wanted and len(others) < SEARCHED_MAX:
             page = receiver.receive(PAGE, WAIT_S)
