@@ -205,6 +205,21 @@ def test_a_refusal_that_comes_when_the_store_was_lost_and_is_back_moves_nothing_
     assert source.main.counts().active == 0
 
 
+@pytest.mark.one_node("the store is moved by hand")
+def test_messages_on_their_way_to_another_entity_are_free_where_their_store_moves_to() -> None:
+    sim = Simulation(2)
+    target = sim.queue(QueueDescription("target"))
+    source = sim.queue(QueueDescription("source", forward_to="target"))
+    broker = source.main.fragments[0].broker
+    away = target.main.fragments[0].broker.index
+    assert broker.index != away
+    sim.lose_store(away)
+    sim.send(source, make_message("a"))
+    assert len(source.main.fragments[0].locks) == 1
+    broker.retire()
+    assert broker.move_out(lambda _: True) == {}, "nobody would end a lock on them there"
+
+
 def test_messages_waiting_to_be_forwarded_survive_a_restart(sim: Simulation) -> None:
     target = sim.queue(QueueDescription("target"))
     source = sim.queue(QueueDescription("source", forward_to="target"))

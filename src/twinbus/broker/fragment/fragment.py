@@ -182,6 +182,9 @@ class Fragment:
         if self.sessions is not None:
             tokens = {token for session in sessions for token in session.tokens}
             messages = [message for message in messages if message.lock_token in tokens]
+        else:
+            # What is locked for good is on its way to another entity, and the next owner sends it on anew.
+            messages = [message for message in messages if message.locked_until < NEVER]
         self.is_loaded = False
         self._clear()
         if self.watcher is not None:
