@@ -145,6 +145,17 @@ def test_a_store_that_is_lost_and_returned_twice_serves_once(sim: Simulation, qu
     assert sim.receiver(queue.main, 5).ids() == ["m"]
 
 
+@pytest.mark.one_node("the entity is restored by hand")
+def test_an_entity_that_comes_while_a_store_is_read_anew_is_served(sim: Simulation, queue: QueueEntity) -> None:
+    sim.lose_store(0)
+    sim.ports[0].reopen()
+    sim.brokers[0].store_returned()
+    late = sim.entities.restore_queue(sim.next_id(), QueueDescription("late"), sim.now)
+    sim.run()
+    assert sim.send(late, make_message("m")).good == {0}
+    assert sim.send(queue, make_message("m")).good == {0}
+
+
 def test_a_store_lost_while_it_is_read_anew_stays_lost(sim: Simulation, queue: QueueEntity) -> None:
     sim.lose_store(0)
     sim.ports[0].is_hung = True

@@ -422,7 +422,7 @@ class MessageBroker:
         if isinstance(answer, StoreUnavailable):
             self._lose(str(answer))
             return
-        self.is_available = True
+        was_available, self.is_available = self.is_available, True
         # Not what was deleted meanwhile; nor what was asked for twice and has been in use since.
         known = [item for item in zip(fragments, answer, strict=True) if item[0].key in self._fragments]
         loaded = [item for item in known if not item[0].is_loaded]
@@ -437,6 +437,11 @@ class MessageBroker:
             tell(fragment.load, memory, now, self._moved_in.pop(fragment.key, None))
         self._moved_in.clear()
         tell(self.when_loaded)
+        if not was_available:
+            asked = {fragment.key for fragment in fragments}
+            added_since = [fragment for key, fragment in self._fragments.items() if key not in asked]
+            if added_since:
+                self._read(added_since, epoch)
 
 
 def _nothing() -> None:
