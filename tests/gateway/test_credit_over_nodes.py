@@ -71,4 +71,3 @@ def test_what_a_client_does_not_read_waits_where_it_is(client: Client, mode: Sen
     client.gateway.resume(client.front.sim.now)
     client.run()
     assert received(client) == list("abcdef")
-
