@@ -6,6 +6,7 @@ import pytest
 
 from tests.gateway.front import Client, Front, payload, text_of
 from twinbus.amqp.codec.performatives import SenderSettleMode
+from twinbus.gateway.links.receiver_binding import ReceiverBinding
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.simulation import Simulation
 
@@ -53,3 +54,20 @@ def test_a_client_that_does_not_wait_for_its_drain_gets_what_it_asks_for_then(cl
     client.run()
     send(client, *"abcdef")
     assert len(received(client)) == 4
+
+
+@pytest.mark.parametrize("mode", [UNSETTLED, SETTLED])
+def test_what_a_client_does_not_read_waits_where_it_is(client: Client, mode: SenderSettleMode) -> None:
+    """However much credit it has given: it would fill the memory of its node."""
+    client.receiver("orders", credit=8, mode=mode)
+    (binding,) = client.gateway._bindings.values()
+    assert isinstance(binding, ReceiverBinding)
+    client.gateway.pause()
+    binding.tick(client.front.sim.now)
+    client.run()
+    send(client.front.client(), *"abcdef")
+    client.run()
+    assert received(client) == []
+    client.gateway.resume(client.front.sim.now)
+    client.run()
+    assert received(client) == list("abcdef")

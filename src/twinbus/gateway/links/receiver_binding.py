@@ -374,6 +374,9 @@ class ReceiverBinding:
         if self._rests_until and now >= self._rests_until:
             self._rests_until = 0
             self._go_on(now)
+        if self._is_paused and self._under_way > 0:
+            # What other nodes may still hand over would come in spite of that, and wait in memory.
+            self._queue.recall(self, now, waits=False)
         # If the store failed while messages were under way, nothing else reports that none will come.
         if self._is_drain_due:
             self._drain(may_wait=False)
