@@ -16,10 +16,12 @@ from twinbus.amqp.codec.delivery_state import (
     Rejected,
     TransactionalState,
 )
+from twinbus.amqp.codec.encode import encode_descriptor, encode_value
 from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.frames import EMPTY_FRAME
 from twinbus.amqp.codec.performatives import SenderSettleMode
-from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
+from twinbus.amqp.codec.sections import DATA, HEADER, DataBody, Sections, encode_sections
+from twinbus.amqp.codec.types import Encoded, Symbol
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
 from twinbus.amqp.events import ConnectionClosed, CreditChanged, Dispositions, LinkDetached
 from twinbus.amqp.incoming_link import IncomingLink
@@ -234,6 +236,18 @@ def test_a_message_is_delivered_and_its_settlement_confirmed_with_the_same_outco
         client.run()
 
 
+def test_any_value_that_amqp_has_can_be_a_property_to_modify(front: Front) -> None:
+    client = front.client()
+    receiver, message = client.hold()
+    not_a_number = b"\x82\x7f\xf8" + bytes(6)
+    array = Encoded(b"\xe0\x0e\x02\x00" + not_a_number + b"\x50\x01\x02")
+    state = Modified(delivery_failed=True, message_annotations={Symbol("note"): array})
+    receiver.update(message.delivery_id, message.delivery_id, state, (message.delivery_tag,))
+    client.run()
+    (answer,) = client.take(Dispositions)
+    assert isinstance(answer.state, Modified)
+
+
 def test_a_settlement_whose_lock_is_lost_is_rejected_with_the_reason(front: Front) -> None:
     client = front.client()
     receiver, message = client.hold()
@@ -371,6 +385,22 @@ def test_a_message_over_the_limit_is_rejected_and_the_link_goes_on(front: Front)
     assert too_large.state.error is not None
     assert too_large.state.error.condition == "amqp:link:message-size-exceeded"
     assert fine.state == ACCEPTED
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        b"\x00" + encode_value(bytes(60_000)) + b"\x40",
+        encode_descriptor(HEADER) + encode_value([bytes(20_000)]),
+    ],
+)
+def test_the_rejection_of_a_message_fits_into_a_frame_whatever_is_wrong_with_it(front: Front, wrong: bytes) -> None:
+    client = front.client()
+    client.sender("orders").transfer(wrong + encode_descriptor(DATA) + encode_value(b"body"), b"1")
+    client.run()
+    (answer,) = client.take(Dispositions)
+    assert isinstance(answer.state, Rejected)
+    assert not client.take(ConnectionClosed)
 
 
 def test_what_is_not_a_message_is_rejected_alone(front: Front) -> None:

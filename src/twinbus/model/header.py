@@ -1,6 +1,7 @@
 """The header section: the sender's in, the one to store out (AMQP 1.0 part 3, section 3.2.1)."""
 
 from functools import lru_cache
+from reprlib import repr as shortened
 
 from twinbus.amqp.codec.decode import decode_value
 from twinbus.amqp.codec.encode import encode_descriptor, encode_list, encode_value
@@ -46,6 +47,6 @@ def read_header(value: bytes) -> tuple[bytes, Millis | None]:
     fields = (fields + [None] * _FIELD_COUNT)[: len(_TYPES)]
     for (name, kind), field in zip(_TYPES, fields, strict=True):
         if field is not None and not isinstance(field, kind):
-            raise DecodeError(f"{name} of the header is {field!r}, which has the wrong type")
+            raise DecodeError(f"{name} of the header is {shortened(field)}, which has the wrong type")
     ttl = fields[2]
     return _section(fields), None if ttl is None else int(ttl)

@@ -13,6 +13,7 @@ from twinbus.amqp.codec.types import (
     Decimal32,
     Decimal64,
     Decimal128,
+    Described,
     Float,
     Int,
     Long,
@@ -124,3 +125,14 @@ def test_an_array_is_short_as_long_as_its_size_and_count_fit_one_byte() -> None:
         assert encode_value(Array([UByte(1)] * count, 0x50))[0] == code
     for count, code in ((255, 0xE0), (256, 0xF0)):
         assert encode_value(Array([None] * count, 0x40))[0] == code
+
+
+def test_an_array_can_be_written_again_whose_descriptor_is_not_equal_to_itself() -> None:
+    not_a_number = b"\x82\x7f\xf8" + bytes(6)
+    encoded = b"\xe0\x0e\x02\x00" + not_a_number + b"\x50\x01\x02"
+    assert encode_value(decode_value(encoded, 0)[0]) == encoded
+
+
+def test_elements_with_equal_descriptors_make_an_array() -> None:
+    array = Array([Described([7], UByte(1)), Described([7], UByte(2))])
+    assert decode_value(encode_value(array), 0)[0].values == array.values

@@ -15,7 +15,7 @@ from twinbus.amqp.codec.delivery_state import (
     TransactionalState,
 )
 from twinbus.amqp.codec.encode import encode_value
-from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.error_condition import DESCRIPTION_LENGTH_MAX, ErrorCondition
 from twinbus.amqp.codec.performatives import (
     RECEIVER,
     SENDER,
@@ -174,6 +174,12 @@ def test_an_error_of_ours_is_reported_with_its_condition_and_text() -> None:
     assert rejected.error == ErrorCondition(
         condition="com.microsoft:message-lock-lost", description="The lock ran out."
     )
+
+
+def test_an_error_of_ours_is_reported_without_the_end_of_a_very_long_text() -> None:
+    text = "x" * DESCRIPTION_LENGTH_MAX
+    assert ErrorCondition.of(MessageLockLost(text)).description == text
+    assert ErrorCondition.of(MessageLockLost(text + "y")).description == text
 
 
 def test_an_empty_source_is_one_of_defaults() -> None:

@@ -42,7 +42,11 @@ def _body(array: Array, encode: Encode) -> tuple[bytes, int]:
 
 def _undescribed(elements: Sequence[Value]) -> list[Value]:
     descriptor = elements[0].descriptor
-    if not all(isinstance(element, Described) and element.descriptor == descriptor for element in elements):
+    # The very same one is enough: what was read has a single one, which need not be equal to itself.
+    if not all(
+        isinstance(element, Described) and (element.descriptor is descriptor or element.descriptor == descriptor)
+        for element in elements
+    ):
         raise EncodeError("the elements of an array have different descriptors; use a list")
     return [element.value for element in elements]
 

@@ -6,6 +6,9 @@ from typing import Annotated, Any, ClassVar
 from twinbus.amqp.codec.composites import MAP, STRING, SYMBOL, Composite, one_of
 from twinbus.errors import MessagingError
 
+DESCRIPTION_LENGTH_MAX = 4_000
+"""Of a description of ours: it may quote what the peer sent, and its frame has to be one that the peer takes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorCondition(Composite):
@@ -18,7 +21,7 @@ class ErrorCondition(Composite):
 
     @classmethod
     def of(cls, error: MessagingError) -> "ErrorCondition":
-        return cls(condition=error.condition, description=str(error))
+        return cls(condition=error.condition, description=str(error)[:DESCRIPTION_LENGTH_MAX])
 
     def __str__(self) -> str:
         return self.condition if not self.description else f"{self.condition}: {self.description}"

@@ -10,6 +10,7 @@ Messages that pass through the broker are never decoded; `twinbus.model.message`
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
+from reprlib import repr as shortened  # what a peer sent can be as long as a frame
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from twinbus.amqp.codec.decode import decode_value
@@ -222,7 +223,7 @@ def _body(code: int, values: list[Value]) -> Body:
 def _code_of(descriptor: Value) -> int:
     code = _CODES.get(descriptor) if isinstance(descriptor, Symbol) else descriptor
     if not isinstance(code, int) or isinstance(code, bool) or code not in _NAMES:
-        raise DecodeError(f"{descriptor!r} is not the descriptor of a message section")
+        raise DecodeError(f"{shortened(descriptor)} is not the descriptor of a message section")
     return code
 
 
