@@ -51,7 +51,9 @@ class LinkTable:
         """The peer attaches a link, or answers an attach of ours."""
         if attach.handle > self._context.settings.handle_max:
             raise ConnectionFault(f"Handle {attach.handle} is over handle-max, {self._context.settings.handle_max}.")
-        if attach.handle in self.by_remote_handle:
+        earlier = self.by_remote_handle.get(attach.handle)
+        # The peer's detach has freed its handle (section 2.7.7), also while our answer is held back.
+        if earlier is not None and earlier.state is not LinkState.ENDING:
             raise SessionFault(f"Handle {attach.handle} already has a link.", HANDLE_IN_USE)
         is_sender = attach.role is RECEIVER
         link = self._unanswered.pop((attach.name, is_sender), None)
@@ -134,9 +136,10 @@ class LinkTable:
             self.receiving[remote_handle] = link
 
     def remove(self, link: Link) -> None:
-        self.stop_receiving(link)
-        if link.remote_handle is not None:
-            self.by_remote_handle.pop(link.remote_handle, None)
+        # Another link may have the peer's handle by now.
+        if link.remote_handle is not None and self.by_remote_handle.get(link.remote_handle) is link:
+            del self.by_remote_handle[link.remote_handle]
+            self.stop_receiving(link)
         if self._by_handle.pop(link.handle, None) is not None:
             self._context.link_count -= 1
         self._handle_hint = min(self._handle_hint, link.handle)
