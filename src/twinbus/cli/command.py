@@ -17,6 +17,7 @@ import typer
 from twinbus.cli.namespaces.running import authority_of, find_running, namespace_folder
 from twinbus.cli.output import Output
 from twinbus.client.connecting.connection_string import parse_connection_string
+from twinbus.client.connecting.dialling import http_address
 from twinbus.client.connecting.trust import CA_FILE_VARIABLE, stock_client_options, tls_context
 from twinbus.errors import ArgumentError
 
@@ -129,6 +130,7 @@ class Call:
     def endpoint(self) -> str | None:
         """The HTTP address; None if the official client finds it by itself."""
         if self.given_endpoint is not None:
+            http_address(self.given_endpoint)
             return self.given_endpoint
         if self.given_connection_string is None:
             return find_running(self.data, self.namespace).endpoint

@@ -126,6 +126,10 @@ def send(
             scheduled_enqueue_time_utc=due_at,
         )
 
+    try:
+        message("")
+    except ValueError as refused:  # an id that is too long, for instance
+        raise ArgumentError(str(refused)) from None
     sent = 0
     bodies = _bodies(body, file, lines, count)
     try:
