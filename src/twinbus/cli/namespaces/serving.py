@@ -254,7 +254,11 @@ def serve(
             list(map(str, extra_ports)),
         )
 
+    is_announced = False
+
     def ready(server: NamespaceServer | Supervisor) -> None:
+        nonlocal is_announced
+        is_announced = True
         server.on_new_root_key = lambda: announce(folder, running_now(server))
         running = running_now(server)
         announce(folder, running)
@@ -266,7 +270,8 @@ def serve(
         else:
             serve_namespace(settings, ready, prepare)
     finally:
-        withdraw(folder)
+        if is_announced:  # else it may be that of a process in another container, where every one has the same number
+            withdraw(folder)
 
 
 def up(

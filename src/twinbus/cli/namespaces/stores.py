@@ -127,6 +127,7 @@ def _check_running(call: Call, index: int | None) -> list[dict[str, object]]:
     stores = call.ask("GET", "/$stores")
     _require_store(call, index, len(stores))
     chosen = [store["index"] for store in stores if index in (None, store["index"])]
+    unchecked: dict[int, str] = {}
     for each in chosen:
         place: int | None = -1
         tries_left = TRIES_MAX
@@ -137,11 +138,13 @@ def _check_running(call: Call, index: int | None) -> list[dict[str, object]]:
                 # What was found is being set aside; the store opens again without it.
                 tries_left -= 1
                 time.sleep(PAUSE_S)
+        if place is not None:
+            unchecked[each] = f"it could not be checked to the end: {page['failed']}"
     found: list[dict[str, object]] = []
     for store in call.ask("GET", "/$stores"):
         if store["index"] in chosen:
-            lines = [*store["damage"], *([store["fault"]] if store["fault"] else [])]
-            found += [{"index": store["index"], "file": "", "place": "", "what": line} for line in lines]
+            lines = [*store["damage"], store["fault"], unchecked.get(store["index"])]
+            found += [{"index": store["index"], "file": "", "place": "", "what": line} for line in lines if line]
     return found
 
 
