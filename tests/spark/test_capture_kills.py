@@ -84,6 +84,12 @@ class Ledger:
         assert self._entities.broker.count(self.queue) == (len(self.sent) if mode is CaptureMode.BROWSE else 0)
 
 
+@pytest.fixture(autouse=True)
+def room_for_queues(broker: NamespaceProcess) -> Iterator[None]:
+    yield
+    broker.delete_queues()
+
+
 @pytest.fixture
 def ledger(entities: Entities, tmp_path: Path) -> Ledger:
     return Ledger(entities, tmp_path)
