@@ -110,7 +110,7 @@ class MessageTooLarge(MessagingError, condition="amqp:link:message-size-exceeded
     @classmethod
     def at(cls, path: str, size: int, size_max: int) -> "MessageTooLarge":
         return cls(
-            f"The message has {size} bytes; '{path}' takes messages of at most {size_max} bytes. Send a smaller one, or "
+            f"The message has {size} bytes; '{path}' accepts messages of at most {size_max} bytes. Send a smaller one, or "
             "create or update the entity with a larger MaxMessageSizeInKilobytes."
         )
 

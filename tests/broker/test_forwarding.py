@@ -107,7 +107,7 @@ def test_a_message_too_large_for_the_target_goes_to_the_transfer_dead_letter_que
     sim.send(source, make_message("1"), make_message("2", body=bytes(size)), make_message("3"))
     dead = only(sim, source.transfer_dead_letter)
     assert reason_of(dead) == "MessageTooLarge"
-    assert "'target' takes messages of at most 262144 bytes" in str(
+    assert "'target' accepts messages of at most 262144 bytes" in str(
         application_properties(dead.message.content)["DeadLetterErrorDescription"]
     )
     assert sim.receiver(target.main, 9).ids() == ["1", "3"]

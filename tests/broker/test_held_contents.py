@@ -3,7 +3,7 @@
 import pytest
 
 from twinbus.broker import held_contents
-from twinbus.broker.commands import Purge, ReceiveDeferred
+from twinbus.broker.commands import Claim, Purge, ReceiveDeferred
 from twinbus.broker.consumer import ReceiveMode, SessionLock, SessionRequest, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment import reading_again, settlement
@@ -130,6 +130,19 @@ def test_dead_letters_have_their_content_and_the_reason(
     dead = sim.receiver(queue.dead_letter, 10).take()
     assert ids(dead) == NAMES
     assert {application_properties(each.message.content)["DeadLetterReason"] for each in dead} == {"why"}
+
+
+def test_one_that_comes_back_while_somebody_claims_what_lies_behind_it_is_found_afterwards(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    taken = send_and_take(sim, queue)
+    sim.send(queue, make_message("new"))
+    claimed = Answer[list[int]]()
+    queue.main.ask(Claim(10), sim.now, claimed)
+    queue.main.settle_each([taken[3].lock_token], RELEASE, sim.now, EachReply())
+    sim.run()
+    assert claimed.value == [taken[-1].message.sequence_number + 1]
+    assert sim.receiver(queue.main, 9).ids() == [NAMES[3]]
 
 
 def test_locks_that_end_too_often_dead_letter_messages_with_their_content(sim: Simulation, queue: QueueEntity) -> None:

@@ -286,7 +286,7 @@ def test_many_are_removed_as_if_one_by_one() -> None:
         lane.admit_beyond(3, 6)
     for number in (2, 5, 6, 8):
         one_by_one.remove(number)
-    together.remove_all([2, 5, 6, 8], 8)
+    together.remove_all([2, 5, 6, 8], 0, 8)
     for lane in (one_by_one, together):
         assert (ready(lane), lane.ready_bytes, lane.beyond, lane.tail) == ([1, 4], 14, 1, 5)
 
@@ -294,8 +294,15 @@ def test_many_are_removed_as_if_one_by_one() -> None:
 def test_a_lane_that_is_emptied_does_not_look_at_what_was_removed_again() -> None:
     lane = open_lane(1, 2)
     lane.admit_beyond(3, 3)
-    lane.remove_all([1, 2, 3, 4], 4)
+    lane.remove_all([1, 2, 3, 4], 2, 4)
     assert (ready(lane), lane.beyond, lane.tail) == ([], 1, 4)
     lane.start_fill()
-    lane.remove_all([5], 5)
+    lane.remove_all([5], 4, 5)
     assert lane.tail == 4  # the scan was asked for from there
+
+
+def test_a_lane_that_is_emptied_looks_at_what_lies_before_the_removed_ones_and_may_be_free_again() -> None:
+    lane = open_lane(4)
+    lane.admit_beyond(2, 5)
+    lane.remove_all([4, 5], 5, 5)
+    assert lane.tail == 4

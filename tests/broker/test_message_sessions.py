@@ -218,6 +218,22 @@ def test_a_session_whose_lock_ended_can_be_taken_before_the_next_tick(sim: Simul
     assert sim.settle(queue.main, new.take()).good == {0}
 
 
+@pytest.mark.parametrize("is_partitioned", [False], ids=["ordinary"])
+def test_a_session_whose_lock_ended_is_for_who_waited_and_not_for_who_names_it_before_the_next_tick(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    send(sim, queue, "x", "a", "b", "c")
+    session_receiver(sim, queue, "x", credit=1)
+    waiting = Answer[SessionLock]()
+    queue.main.accept_session(SessionRequest(None), sim.now + 2 * LOCK, sim.now, waiting)
+    sim.clock.advance(LOCK - 1)
+    assert isinstance(sim.accept(queue.main, "x").error, SessionCannotBeLocked)
+    assert not waiting.has_come
+    sim.clock.advance(1)
+    assert isinstance(sim.accept(queue.main, "x").error, SessionCannotBeLocked)
+    assert sim.receiver(queue.main, 9, session=waiting.value).ids() == ["a", "b", "c"]
+
+
 @pytest.mark.rule("A9.2")
 def test_what_comes_back_from_a_lock_that_ended_is_first_for_whoever_waited_for_a_session(
     sim: Simulation, queue: QueueEntity

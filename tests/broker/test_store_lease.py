@@ -65,6 +65,20 @@ def test_the_log_tells_when_a_store_is_dropped_for_its_lease_and_when_it_is_back
     assert [record.getMessage() for record in caplog.records] == ["lease_over", "lease_renewed"]
 
 
+def test_a_store_that_is_about_to_have_another_owner_is_not_read_again_when_its_lease_is_renewed(
+    sim: Simulation, queue: QueueEntity, lease: SimLease
+) -> None:
+    broker = sim.brokers[0]
+    lease.is_ours = False
+    sim.tick()
+    broker.retire()
+    lease.is_ours = True
+    sim.tick()
+    assert not broker.is_available
+    sim.return_store(0)
+    assert sim.send(queue, make_message("m")).good == {0}
+
+
 def test_a_message_is_certainly_not_taken_without_the_lease(
     sim: Simulation, queue: QueueEntity, lease: SimLease
 ) -> None:

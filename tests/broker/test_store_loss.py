@@ -8,7 +8,9 @@ from twinbus.broker.message_broker import SILENCE_MAX
 from twinbus.broker.outcomes import Abandon, Defer
 from twinbus.errors import FragmentUnavailable, MessageLockLost, StoreUnavailable
 from twinbus.model.descriptions import QueueDescription
+from twinbus.pairing.deciding.partitioning import Partitioning
 from twinbus.store.changes import FragmentDeleted, StoredMessage
+from twinbus.store.memory import MemoryStore
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, EachReply, Simulation
@@ -165,6 +167,41 @@ def test_a_fragment_the_store_has_never_seen_is_made_when_it_loads(sim: Simulati
     assert sim.send(queue, make_message("m")).good == {0}
     sim.restart()
     assert sim.receiver(sim.entities.queue("known to the catalog").main, 1).ids() == ["m"]
+
+
+def test_an_entity_that_becomes_known_while_a_store_is_being_read_is_served(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    sim.lose_store(0)
+    sim.ports[0].reopen()
+    sim.brokers[0].store_returned()
+    sim.entities.restore_queue(77, QueueDescription("created elsewhere"), sim.now)
+    sim.run()
+    for name in ("q", "created elsewhere"):
+        assert sim.send(sim.entities.queue(name), make_message("m")).good == {0}
+
+
+@pytest.mark.one_node("the store has another owner in between")
+def test_what_another_owner_put_into_an_entity_that_was_created_just_before_is_there_when_the_store_returns() -> None:
+    stores = [MemoryStore(), MemoryStore()]
+    sim = Simulation(2, make_store=iter(stores).__next__)
+    description = QueueDescription("q", enable_partitioning=True)
+    created: Answer[QueueEntity] = Answer()
+    sim.entities.create_queue(77, description, sim.now, created)
+    sim.ports[0].run()
+    sim.brokers[0].store_lost(StoreUnavailable("another node has it"))
+    sim.run()
+    queue = created.value
+
+    other = Simulation(2, make_store=iter(stores).__next__)
+    other.entities.restore_queue(77, description, sim.now, queue.first_store)
+    other.run()
+    index = next(index for index, fragment in enumerate(queue.fragments) if fragment.broker is sim.brokers[0])
+    message = make_message("m", partition_key=Partitioning(16).key_in(index))
+    assert other.send(other.entities.queue("q"), message).good == {0}
+
+    sim.return_store(0)
+    assert sim.receiver(queue.main, 5).ids() == ["m"]
 
 
 def test_commits_of_many_senders_are_joined(sim: Simulation, queue: QueueEntity) -> None:

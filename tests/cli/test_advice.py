@@ -93,7 +93,7 @@ def test_a_number_that_a_receiver_holds_is_not_called_missing(
         receiver = namespace.receiver("held-here")
         (message,) = receiver.receive(1, 5)
         commands.text("message", "complete", "held-here", str(message.sequence_number), "--yes", code=FAILED)
-        assert "held by receivers" in commands.errors
+        assert "locked by receivers" in commands.errors
         assert "not in" not in commands.errors
         receiver.close()
     commands.text("queue", "delete", "held-here", "--yes")

@@ -80,7 +80,7 @@ def test_a_damaged_announcement_of_one_namespace_is_not_in_the_way_of_others(
         commands = Commands(served, capsys)
         commands.text("queue", "list")
         commands.text("queue", "list", "--namespace", "broken", code=FAILED)
-        assert f"{tmp_path / 'broken' / FILE_NAME} is damaged. Start the namespace again" in commands.errors
+        assert f"{tmp_path / 'broken' / FILE_NAME} is damaged. Restart the namespace" in commands.errors
         found = findings(capsys, tmp_path)
         assert found["namespace primary"]["is_good"]
         assert found["namespace broken"]["advice"] == "start it again: twinbus serve broken"
@@ -97,10 +97,10 @@ def test_what_a_damaged_announcement_hides_is_said_when_the_namespace_starts(tmp
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("TWINBUS_AMQP_PORT", "99999", "The variable TWINBUS_AMQP_PORT has to be at most 65535."),
-        ("TWINBUS_STORES", "0", "The variable TWINBUS_STORES has to be at least 1."),
-        ("TWINBUS_STORES", "many", "The variable TWINBUS_STORES has to be a whole number."),
-        ("TWINBUS_TLS", "maybe", "The variable TWINBUS_TLS has to be true or false."),
+        ("TWINBUS_AMQP_PORT", "99999", "The variable TWINBUS_AMQP_PORT must be at most 65535."),
+        ("TWINBUS_STORES", "0", "The variable TWINBUS_STORES must be at least 1."),
+        ("TWINBUS_STORES", "many", "The variable TWINBUS_STORES must be a whole number."),
+        ("TWINBUS_TLS", "maybe", "The variable TWINBUS_TLS must be true or false."),
     ],
 )
 def test_a_wrong_setting_is_named_with_what_it_has_to_be(
@@ -115,11 +115,11 @@ def test_a_wrong_option_and_a_wrong_line_of_a_file_are_named_with_what_they_have
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["serve", "shop", "--stores", "0"]) == WRONG_USE
-    assert capsys.readouterr().err == "twinbus: '--stores' has to be at least 1.\n"
+    assert capsys.readouterr().err == "twinbus: '--stores' must be at least 1.\n"
     file = tmp_path / "twinbus.toml"
     file.write_text("amqp_port = 99999\n")
     assert run(["serve", "shop", "--config", str(file)]) == WRONG_USE
-    assert capsys.readouterr().err == f"twinbus: {file}: 'amqp_port' has to be at most 65535.\n"
+    assert capsys.readouterr().err == f"twinbus: {file}: 'amqp_port' must be at most 65535.\n"
 
 
 def test_a_file_of_entities_that_is_missing_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,11 +88,11 @@ def test_every_setting_has_a_variable_and_a_key(here: Path, capsys: pytest.Captu
     ("text", "said"),
     [
         ("amqp-prt = 1", "no setting 'amqp-prt'. Did you mean 'amqp_port'?"),
-        ("stores = '4'", "'stores' has to be a whole number"),
-        ("[serve]\ntls = 1", "'tls' has to be true or false"),
-        ("queue = 'a'", "'queue' has to be a list"),
-        ("serve = 1", "have to be tables"),
-        ("amqp-port = 1\namqp_port = 2", "'amqp_port' is there twice"),
+        ("stores = '4'", "'stores' must be a whole number"),
+        ("[serve]\ntls = 1", "'tls' must be true or false"),
+        ("queue = 'a'", "'queue' must be a list"),
+        ("serve = 1", "must be tables"),
+        ("amqp-port = 1\namqp_port = 2", "'amqp_port' is set twice"),
         (f"x = {'[' * 10_000}", "is not TOML"),
         ("= 1", "is not TOML"),
         ("stores = 1000", "'stores'"),
@@ -112,15 +112,15 @@ def test_a_value_out_of_range_is_looked_for_where_it_was_given(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(["serve", "primary", "--amqp-port", "65536"]) == 2
-    assert capsys.readouterr().err == "twinbus: '--amqp-port' has to be at most 65535.\n"
+    assert capsys.readouterr().err == "twinbus: '--amqp-port' must be at most 65535.\n"
     (here / "twinbus.toml").write_text("amqp_port = 65536\n")
     assert run(["config", "show"]) == 2
-    assert capsys.readouterr().err == "twinbus: twinbus.toml: 'amqp_port' has to be at most 65535.\n"
+    assert capsys.readouterr().err == "twinbus: twinbus.toml: 'amqp_port' must be at most 65535.\n"
     (here / "twinbus.toml").write_text("amqp_port = 65535\n")
     assert shown(capsys)["amqp_port"] == (65535, "twinbus.toml")
     monkeypatch.setenv("TWINBUS_HTTP_PORT", "-1")
     assert run(["config", "show"]) == 2
-    assert capsys.readouterr().err == "twinbus: The variable TWINBUS_HTTP_PORT has to be at least 0.\n"
+    assert capsys.readouterr().err == "twinbus: The variable TWINBUS_HTTP_PORT must be at least 0.\n"
 
 
 def test_a_file_that_is_named_has_to_exist(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,7 @@ def test_an_estimate_as_json_has_operations_and_money_of_every_line(capsys: pyte
     ("words", "said"),
     [
         (["--poll", "soon"], "--poll: 'soon' is not a duration"),
-        (["--outage", "never"], "--outage: 'never' has no length"),
+        (["--outage", "never"], "--outage: 'never' is not a length"),
         (["--rate", "fast"], "--rate: 'fast' is not a number of messages per second"),
         (["--queues", "0"], "A pair needs at least one backlog queue."),
         (["--plan", "gold"], "has no plan 'gold'"),

@@ -5,11 +5,14 @@ import json
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
 from tests.cli.conftest import Commands, Served, serve
+from twinbus.cli.namespaces import stores
+from twinbus.client import namespace_http
 from twinbus.store.folder.tables import FILE_NAME
 
 
@@ -89,6 +92,27 @@ def test_a_store_whose_folder_is_gone_is_lost_until_the_loss_is_accepted(
         assert health_of(served)["unhealthy_stores"] == {"1": "lost"}
         assert "opens now" in commands.text("store", "accept-loss", "-n", "gone", "1", "--yes")
         assert health_of(served)["status"] == "healthy"
+        assert served.stop() == 0
+
+
+def test_a_store_that_cannot_be_checked_to_the_end_is_not_called_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "PAUSE_S", 0.0)
+    monkeypatch.setattr(stores, "TRIES_MAX", 1)
+    ask = namespace_http.ask
+
+    def ask_a_busy_store(connection_string: str, endpoint: str, method: str, path: str, *details: Any) -> Any:
+        if path.startswith("/$stores/1/check"):
+            return {"checked": 0, "next": -1, "failed": "too many requests wait for it"}
+        return ask(connection_string, endpoint, method, path, *details)
+
+    monkeypatch.setattr(namespace_http, "ask", ask_a_busy_store)
+    with serve(tmp_path, "few", "--stores", "2") as served:
+        (found,) = found_by_check(Commands(served, capsys), "few")
+        assert str(found["index"]) == "1"
+        assert "too many requests wait for it" in found["what"]
+        assert "No damage" in Commands(served, capsys).text("store", "check", "-n", "few", "0")
         assert served.stop() == 0
 
 

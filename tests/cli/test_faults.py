@@ -13,7 +13,7 @@ def test_faults_are_made_shown_and_ended(commands: Commands) -> None:
     listed = commands.json("store", "list")
     assert [(store["slow_ms"], store["acks_to_lose"]) for store in listed] == [(0, 2), (20, 2)]
     assert "acks to lose" in commands.text("store", "list")
-    assert "are over" in commands.text("fault", "clear")
+    assert "are cleared" in commands.text("fault", "clear")
     listed = commands.json("store", "list")
     assert [(store["slow_ms"], store["acks_to_lose"]) for store in listed] == [(0, 0), (0, 0)]
     assert "0 to 1000" in commands.failure("fault", "lose-ack", "1001", "--store", "0")

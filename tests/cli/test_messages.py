@@ -46,6 +46,43 @@ def test_every_line_of_standard_input_is_a_message(commands: Commands, monkeypat
     commands.json("queue", "delete", "lines", "--yes")
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--message-id", "x" * 129), "128 characters"),
+        (("--session", "x" * 129), "128 characters"),
+        (("-p", "at:datetime=9999-12-31T23:59:59-14:00"), "not of the type datetime"),
+        (("--connection-string", "Endpoint=sb://[::1;SharedAccessKeyName=a;SharedAccessKey=b"), "no valid host"),
+    ],
+)
+def test_a_value_that_no_message_can_have_is_wrong_use(commands: Commands, words: tuple[str, ...], named: str) -> None:
+    commands.json("queue", "create", "values")
+    assert commands.text("send", "values", "x", *words, code=2) == ""
+    assert named in commands.errors
+    commands.json("queue", "delete", "values", "--yes")
+
+
+@pytest.mark.parametrize("endpoint", ["x", "http://[::", "http://localhost:99999"])
+def test_an_address_that_is_none_is_wrong_use(commands: Commands, endpoint: str) -> None:
+    place = ("--connection-string", commands.served.ready["connection_string"], "--endpoint", endpoint)
+    assert commands.text("queue", "list", *place, code=2) == ""
+    assert "endpoint" in commands.errors
+
+
+def test_an_argument_that_is_not_text_is_named(commands: Commands) -> None:
+    assert commands.text("queue", "create", "q\udcff", code=2) == ""
+    assert commands.errors == "twinbus: 'q\\udcff' is not text in UTF-8.\n"
+
+
+def test_no_number_of_lines_ends_standard_input(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was left out would be missed by nobody: the command reports success."""
+    commands.json("queue", "create", "long")
+    monkeypatch.setattr("twinbus.cli.messages.commands.COUNT_MAX", 2)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\nthree\n")))
+    assert commands.json("send", "long")["sent"] == 3
+    commands.json("queue", "delete", "long", "--yes")
+
+
 def test_how_many_lines_were_sent_is_reported_though_the_next_one_is_refused(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.cli.conftest import Commands
 from twinbus.amqp.codec.sections import SequenceBody, decode_sections
 from twinbus.amqp.codec.types import Short
+from twinbus.cli.messages.one_by_one import SHOWN_MAX
 from twinbus.client.message import encode_message
 
 QUEUE = "by-hand"
@@ -61,6 +62,24 @@ def test_messages_are_dead_lettered_resent_and_completed(commands: Commands, num
     commands.text("message", "complete", QUEUE, str(numbers["one"]), "--yes")
     assert bodies(commands) == ["three"]
     commands.text("message", "complete", QUEUE, str(numbers["one"]), "--yes", code=1)
+
+
+def test_a_message_behind_many_others_is_dead_lettered_and_what_is_left_of_many_is_said(
+    commands: Commands, numbers: dict[str, int]
+) -> None:
+    """All that are in front of it are held until it is found."""
+    with commands.blocking() as namespace:
+        bodies = [*(b"same" for _ in range(SHOWN_MAX)), b"last"]
+        outcomes = namespace.sender(QUEUE).send([encode_message(each, subject="many") for each in bodies])
+        assert not any(outcomes)
+    wanted = commands.json("message", "show", QUEUE, "--filter", "sys.Label = 'many'", "--count", "1000")
+    last = max(each["sequence_number"] for each in wanted) + 1
+    commands.text("message", "dead-letter", QUEUE, str(last), "--yes")
+    commands.text("send", QUEUE, "one more", "--subject", "many")
+    commands.text("message", "dead-letter", QUEUE, "--filter", "sys.Label = 'many'", "--yes", code=1)
+    assert "again for the rest" in commands.errors
+    left = commands.json("peek", QUEUE)
+    assert [each["body"] for each in left] == ["one", "two", "three", "one more"]
 
 
 def test_a_message_is_edited_and_moved(commands: Commands, numbers: dict[str, int]) -> None:

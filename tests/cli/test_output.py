@@ -48,3 +48,20 @@ def test_a_table_that_is_too_wide_is_folded_and_nothing_of_it_cut_off() -> None:
         console.print(rich_table(("name", "primary_key"), [{"name": "sender", "primary_key": key}]))
     lines = captured.get().splitlines()[1:]
     assert "".join(line.removeprefix("sender").strip() for line in lines) == key
+
+
+@pytest.mark.parametrize("body", ["a\\[/b]", "\\[red]a", "[/]", ":bomb:", "a\\", "a\nb"])
+def test_a_body_is_printed_as_it_is_whatever_stands_in_it(body: str) -> None:
+    with contextlib.redirect_stdout(output_of("utf8")) as stdout:
+        output = Output(as_json=False)
+        output.table(("body",), [{"body": body}])
+        output.record({"body": body})
+        output.done(body)
+    parts = printed(stdout).decode().split()
+    assert "".join(parts) == ("body" + "".join(body.split())) * 2 + "".join(body.split())
+
+
+def test_no_body_controls_the_terminal() -> None:
+    with contextlib.redirect_stdout(output_of("utf8")) as stdout:
+        Output(as_json=False).table(("body",), [{"body": "a\x1b[2Jb\rc\x9bd\x00"}])
+    assert printed(stdout).decode().split() == ["body", "a\\x1b[2Jb\\x0dc\\x9bd\\x00"]

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -19,8 +20,10 @@ from tests.gateway.web_token_keys import jwk, key_set
 from twinbus.cli.app import run
 from twinbus.cli.failures import WRONG_USE
 from twinbus.cli.namespaces.next_steps import shown_command
-from twinbus.cli.namespaces.running import find_running, read_running
+from twinbus.cli.namespaces.running import RunningNamespace, announce, find_running, read_running
 from twinbus.errors import ArgumentError
+from twinbus.server import serving
+from twinbus.server.data.data_folder import DataFolder
 from twinbus.server.listening.sockets import bind
 
 ENTITIES = """
@@ -68,6 +71,19 @@ def test_a_second_process_is_refused_and_the_first_goes_on(served: Served) -> No
     assert "in use" in lines[0]
     assert "Traceback" not in second.stderr
     assert find_running(served.data, "primary").pid == served.process.pid
+
+
+def test_a_process_that_is_refused_does_not_withdraw_the_one_with_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In containers every namespace is process 1, and two containers may have the same volume."""
+    monkeypatch.setattr(serving, "set_up_process", lambda *_: None)  # this process is not one of its own
+    folder = DataFolder(tmp_path / "shop")
+    running = RunningNamespace("shop", os.getpid(), "127.0.0.1", 1, 2, "Endpoint=sb://127.0.0.1:1")
+    announce(folder.path, running)
+    assert run(["serve", "shop", "--data", str(tmp_path), "--amqp-port", "0", "--http-port", "0"]) == 1
+    folder.close()
+    assert read_running(folder.path) == replace(running, also_listens=[])
 
 
 def test_keys_and_messages_are_for_the_owner_alone(served: Served) -> None:
@@ -191,7 +207,7 @@ def test_a_trusted_issuer_needs_its_keys_when_the_namespace_starts(
         str(file),
     ]
     assert run(options) == WRONG_USE
-    assert "'issuer' has to be a list of tables" in capfd.readouterr().err
+    assert "'issuer' must be a list of tables" in capfd.readouterr().err
     file.write_text(TRUST)
     assert run(options) == WRONG_USE
     said = capfd.readouterr().err

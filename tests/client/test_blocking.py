@@ -1,12 +1,14 @@
 """The bulk client for code that blocks: the same verbs, the same outcomes, from any thread."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 
 import pytest
 
 from tests.interop.running_server import RunningServer
-from twinbus.client.blocking import BlockingNamespace
+from twinbus.client.blocking import BlockingNamespace, LoopThread
 from twinbus.client.message import encode_message
 from twinbus.client.remote_errors import ConnectionLost
 from twinbus.errors import ArgumentError, EntityNotFound, MessageTooLarge
@@ -96,6 +98,17 @@ def test_a_connection_that_fails_leaves_no_thread_behind() -> None:
             "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true"
         )
     assert threading.active_count() == before
+
+
+def test_whoever_waits_for_a_loop_that_is_stopped_waits_no_longer() -> None:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    loop = LoopThread()
+    waiting = loop.start(forever())
+    loop.stop()
+    with pytest.raises(CancelledError):
+        waiting.result(timeout=5)
 
 
 def test_closing_ends_the_thread_and_what_waits_in_it(server: RunningServer) -> None:

@@ -17,6 +17,10 @@ from twinbus.testing.cluster_simulation import ClusterSimulation
 STORES = 8
 HELD_EVERY = 5
 """Commands after which all locks are looked at."""
+CREDIT = 1_000
+"""More than there are messages."""
+FED_WITHIN = 1_000
+"""Some ticks: what was recalled of other receivers comes back."""
 
 
 class StepsTurmoil(Turmoil):
@@ -153,6 +157,20 @@ class StepsTurmoil(Turmoil):
         self.sim.tick()
         self.check_held()
 
+    def check_fed(self) -> None:
+        """Whoever has stayed all the time is handed what there is: its demand is where the messages are, whatever became of its parts."""
+        main = self.queue.main
+        self.sim.advance(2 * LOCK_DURATION, 1_000)
+        staying = [receiver for receiver in self.receivers if receiver.lost is None and receiver.session is None]
+        for receiver in staying:
+            receiver.credit += CREDIT
+            main.pump(self.sim.now, receiver)
+            self.sim.advance(FED_WITHIN, 100)
+            assert not any(fragment.lane.ready or fragment.lane.beyond for fragment in main.fragments)
+            receiver.credit = 0
+            main.recall(receiver, self.sim.now)
+            self.sim.advance(2 * LOCK_DURATION, 1_000)
+
 
 def rehearse(seed: int, steps: int, *, requires_session: bool) -> StepsTurmoil:
     description = QueueDescription(
@@ -165,5 +183,6 @@ def rehearse(seed: int, steps: int, *, requires_session: bool) -> StepsTurmoil:
     turmoil = StepsTurmoil(seed, description)
     turmoil.run(steps)
     turmoil.heal()
+    turmoil.check_fed()
     turmoil.check()
     return turmoil

@@ -130,6 +130,22 @@ def test_of_a_deleted_queue_nothing_is_kept_for_those_who_received_from_it(sim: 
     assert part() is None
 
 
+def test_nothing_is_kept_for_a_receiver_that_left_while_the_stores_of_its_own_node_were_lost(
+    sim: ClusterSimulation,
+) -> None:
+    queue = sim.queue(PARTITIONED)
+    for store in [store for store, owner in enumerate(sim.owners) if owner == 0]:
+        sim.lose_store(store)
+    receiver = SimReceiver(1)
+    queue.main.attach(receiver, sim.now)
+    sim.advance(1_000, 100)
+    queue.main.detach(receiver, sim.now)
+    left = ref(receiver)
+    del receiver
+    collect()
+    assert left() is None
+
+
 @pytest.mark.parametrize("kind", [DeleteDeferred, Undefer])
 def test_a_command_that_changed_nothing_fails_for_a_node_that_cannot_be_reached(
     sim: ClusterSimulation, kind: type[DeleteDeferred | Undefer]

@@ -586,3 +586,49 @@ def test_who_waits_for_any_message_session_gets_the_messages_of_one_whose_store_
     queue.main.attach(receiver, sim.now)
     sim.run()
     assert ids(receiver.take()) == ["a", "b", "c"]
+
+
+def test_what_is_on_its_way_to_another_entity_when_its_store_moves_is_forwarded_from_where_it_is_then(
+    sim: ClusterSimulation,
+) -> None:
+    """Whoever had begun to forward it does not find it any more, and a lock for that would never end."""
+    target = sim.queue(QueueDescription("target"))
+    source = sim.queue(QueueDescription("source", forward_to="target"))
+    store, there = store_of(source), store_of(target)
+    assert store != there
+    sim.ports[there].is_hung = True
+    sim.send(source, make_message("a"), make_message("b"))
+    sim.move(store, (sim.owners[store] + 1) % 3)
+    sim.ports[there].is_hung = False
+    sim.advance(5_000, 100)
+    assert source.main.counts().active == 0
+    receiver = sim.receiver(target.main, 10)
+    assert set(receiver.ids()) == {"a", "b"}
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_message_with_a_key_that_finds_no_room_to_wait_does_not_overtake_those_that_do(
+    sim: ClusterSimulation, monkeypatch: pytest.MonkeyPatch, is_batch: bool
+) -> None:
+    """Its owner still serves the store, for as long as somebody is in the middle of something there."""
+    monkeypatch.setattr(moves, "HELD_BYTES_MAX", 10_000)
+    queue = sim.queue(SESSIONS)
+    store = begin(sim, queue, (1, 2))
+    begun = Move(sim, store, 2)
+    sim.run()
+    first, second, answer = EachReply(), EachReply(), Answer[list[int]]()
+    queue.send_each([make_message("first", session_id="A")], sim.now, first)
+    large = make_message("second", session_id="A", body=bytes(10_000))
+    if is_batch:
+        queue.send_batch([large], sim.now, answer)
+    else:
+        queue.send_each([large], sim.now, second)
+    sim.run()
+    assert not first.good
+    assert isinstance(answer.error if is_batch else second.errors[0], FragmentUnavailable)
+    while not begun.is_over:
+        sim.run()
+        assert begun.step()
+    sim.run()
+    assert first.good == {0}
+    assert ids(sim.receiver(queue.main, 5, session=sim.accept(queue.main, "A").value).take()) == ["first"]

@@ -50,7 +50,7 @@ def test_an_edited_copy_is_read_from_its_file(tmp_path: Path) -> None:
             "bandwidth_per_gb = 2e9",
             "'plan.basic.bandwidth_per_gb' is more than 1,000,000,000",
         ),
-        ("per_million = 0.80", "price = 1", "'plan.standard.tiers[1].price' is not known. Use up_to, per_million."),
+        ("per_million = 0.80", "price = 1", "'plan.standard.tiers[1].price' is unknown. Use up_to, per_million."),
         (
             "up_to = 2_500_000_000",
             "up_to = 5",

@@ -153,6 +153,12 @@ class NamespaceProcess:
             administration.create_queue(path, **description)
         return path
 
+    def delete_queues(self) -> None:
+        """All of them: a namespace holds 100 that are partitioned, and a test may have more seeds."""
+        with self.administration() as administration:
+            for queue in list(administration.list_queues()):
+                administration.delete_queue(queue.name)
+
     def client(self) -> ServiceBusClient:
         return ServiceBusClient.from_connection_string(self.connection_string, **CLIENT_OPTIONS)
 

@@ -1,6 +1,9 @@
+import asyncio
 import math
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
@@ -16,14 +19,14 @@ from azure.servicebus.exceptions import (
 from tests.pairing.world import World, run_send
 from twinbus.meter.operation import Operation
 from twinbus.pairing.backlog.delivery import Pause, ToBacklog
-from twinbus.pairing.courier import UNNUMBERED, AskPartitioning, Courier, Step, ToPrimary
+from twinbus.pairing.courier import UNNUMBERED, AskPartitioning, Courier, Step, Steps, ToPrimary
 from twinbus.pairing.errors import BacklogUnavailable
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.rewriting.preflight import PairedMessageBatch
 from twinbus.pairing.rewriting.transfer import AnyMessage, annotated
 from twinbus.pairing.stock.failures import FailureKind
 from twinbus.pairing.stock.line import WaitedForItself
-from twinbus.pairing.stock.steps import run
+from twinbus.pairing.stock.steps import run, run_async
 
 DOWN = ConnectionError("down")
 
@@ -105,6 +108,28 @@ def test_a_refusal_by_the_primary_is_raised_and_starts_no_timer() -> None:
     courier = courier_of(world, False)
     with pytest.raises(ServiceBusServerBusyError):
         send(courier, Recorder(world, ServiceBusServerBusyError()), ServiceBusMessage("x"))
+    assert world.availability.watch("orders").is_untroubled
+
+
+@pytest.mark.rule("B4.3")
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda courier: courier.send([ServiceBusMessage("x")], 10),
+        lambda courier: courier.cancel(7, 10),
+        lambda courier: courier.new_batch(None),
+    ],
+)
+def test_what_a_close_breaks_off_says_nothing_about_the_primary(call: Callable[[Courier], Steps[Any]]) -> None:
+    world = World(1)
+    courier = courier_of(world, False)
+
+    def closed(_: Step) -> None:
+        courier.is_closed = True
+        raise DOWN
+
+    with pytest.raises(ValueError, match="closed"):
+        run(call(courier), closed)
     assert world.availability.watch("orders").is_untroubled
 
 
@@ -309,3 +334,35 @@ def test_keys_that_every_queue_refuses_are_reported_without_waiting_for_the_time
         send(courier, recorder, ServiceBusMessage("x"))
     assert len(recorder.attempts) == 3
     assert world.clock.at == began
+
+
+class Broken(BaseException):
+    """As KeyboardInterrupt, which would end the tests."""
+
+
+@pytest.mark.rule("B8.7")
+def test_a_send_that_ctrl_c_ended_is_not_under_way_however_long_its_error_is_kept() -> None:
+    """A session whose message is under way is never home."""
+    world = World(1)
+    courier = courier_of(world, True)
+
+    def broken(_: Step) -> None:
+        raise Broken
+
+    with pytest.raises(Broken) as kept:
+        run(courier.send([ServiceBusMessage("x", session_id="a")], 10), broken)
+    trails = world.availability.watch("orders").catching_up.trails
+    assert [trail.under_way for trail in trails.values()] == [0], kept
+
+
+async def test_aio_a_send_that_is_cancelled_is_not_under_way_however_long_its_error_is_kept() -> None:
+    world = World(1)
+    courier = courier_of(world, True)
+
+    async def cancelled(_: Step) -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError) as kept:
+        await run_async(courier.send([ServiceBusMessage("x", session_id="a")], 10), cancelled)
+    trails = world.availability.watch("orders").catching_up.trails
+    assert [trail.under_way for trail in trails.values()] == [0], kept

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -12,8 +13,10 @@ from azure.servicebus.aio import ServiceBusClient as AioServiceBusClient
 from tests.pairing.namespaces import until
 from twinbus.clock import Millis, SteadyClock
 from twinbus.pairing import (
+    EventKind,
     PairedNamespaceClient,
     PairingError,
+    PairingEvent,
     SendAvailabilityPairedNamespaceOptions,
     pair_namespaces,
 )
@@ -76,6 +79,26 @@ def test_closing_a_pair_stops_its_pumps_and_closes_the_secondary_of_a_syphon_and
     with pytest.raises(ValueError, match="closed"):
         paired.send_messages({"body": b"x"})
     enter_pair(primary, secondary)
+
+
+def test_a_pair_that_is_closed_while_it_finds_its_backlog_starts_no_syphon() -> None:
+    """Nobody would stop it any more."""
+
+    class CountedSyphon(IdleSyphon):
+        starts = 0
+
+        def start(self) -> None:
+            self.starts += 1
+
+    def close(event: PairingEvent) -> None:
+        assert event.kind is EventKind.PROTECTED
+        pair.close()
+
+    options = replace(OPTIONS, on_event=close)
+    pair = PairedNamespaceClient(*clients(), options, Backlog({}), SteadyClock())
+    syphon = CountedSyphon()
+    assert not pair._life.backlog_found(Backlog(QUEUES), syphon)
+    assert syphon.starts == 0
 
 
 @pytest.mark.rule("B9")

@@ -404,6 +404,32 @@ def test_no_message_of_a_session_is_overtaken_over_many_more_outages(
     check_outages(range(first, first + 10), loses_queues=loses_queues, restarts=restarts, surveyed_max=3)
 
 
+@pytest.mark.rule("B8.7")
+@pytest.mark.parametrize("spoke_before", [True, False])
+def test_a_ramp_takes_no_session_apart(spoke_before: bool) -> None:
+    """A lot for each message would send one to the backlog and the next one past it, once nothing waits there any more."""
+    world = world_of(1, failover_interval=timedelta(0), recovery_ramp=timedelta(minutes=20))
+    talk = Conversation(world)
+    world.primary.is_down = True
+    world.send(world.sender("orders"), session_id=SESSIONS[0] if spoke_before else None)
+    world.primary.heal()
+    bring_home(world)
+    assert not world.availability.is_catching_up
+    for _ in range(60):
+        talk.speak()
+        world.pass_time(10 * SECOND)
+    bring_home(world)
+    assert talk.out_of_order() == 0
+
+
+def bring_home(world: World) -> None:
+    for _ in range(60):
+        world.pass_time(SECOND)
+        for syphon in world.syphons:
+            syphon.step()
+    assert world.in_backlog() == []
+
+
 def test_without_the_option_new_messages_overtake_the_backlog() -> None:
     """So the test above can fail."""
     assert sum(run_outages(world_of(seed, ordered=False)).out_of_order() for seed in range(5)) > 10

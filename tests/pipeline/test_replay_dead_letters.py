@@ -187,7 +187,7 @@ def test_what_somebody_holds_is_not_taken_for_gone(bus: LocalNamespace, queue: s
         held = receiver.collect(2, 5)
         report = run_move(plan(bus, queue, chosen), SystemClock())
         assert (report.is_drained, report.is_transient) == (False, True)
-        assert "Somebody has locked" in str(report.error)
+        assert "are locked by other receivers" in str(report.error)
         assert len(numbers_in(report.moved)) == COUNT - 2
         assert not any(receiver.abandon(held))
         receiver.close()

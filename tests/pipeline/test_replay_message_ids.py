@@ -24,7 +24,7 @@ def test_dead_letters_get_new_ids_where_theirs_would_be_dropped() -> None:
 
 
 def test_what_is_not_known_is_for_the_user_to_say() -> None:
-    with pytest.raises(ArgumentError, match=r"'secret' detects duplicates cannot be found out.*new.*keep"):
+    with pytest.raises(ArgumentError, match=r"'secret' detects duplicates cannot be determined.*new.*keep"):
         renamed("secret", AUTO)
     assert not renamed("secret", KEEP)
     assert renamed("secret", NEW)

@@ -43,7 +43,7 @@ def test_a_long_run_keeps_its_first_and_last_moments_and_not_all_between(monkeyp
 
 
 def test_a_run_that_did_nothing_has_a_page_too() -> None:
-    assert "Nothing was chosen." in RunLog(Seconds()).html("Replay", ("entity",), [])
+    assert "Nothing was selected." in RunLog(Seconds()).html("Replay", ("entity",), [])
 
 
 def test_entities_of_which_different_things_are_known_at_one_moment_have_a_page() -> None:

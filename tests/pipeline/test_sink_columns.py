@@ -59,7 +59,7 @@ def test_a_time_to_live_is_an_interval_or_milliseconds(kind: DataType) -> None:
         ({"body": StringType(), "properties": MapType(StringType(), LongType())}, "is map<string,bigint>"),
         ({"body": StringType(), "scheduledEnqueueTime": TimestampNTZType()}, "must be timestamp"),
         ({"body": StringType(), "timeToLive": StringType()}, "interval day to second"),
-        ({"body": StringType(), "subject": StringType(), "Subject": StringType()}, "two columns 'subject'"),
+        ({"body": StringType(), "subject": StringType(), "Subject": StringType()}, "column 'subject' exists twice"),
     ],
 )
 def test_a_wrong_column_is_named_in_one_line(columns: dict[str, DataType], said: str) -> None:

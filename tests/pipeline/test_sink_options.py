@@ -46,7 +46,7 @@ def test_what_spark_itself_puts_among_the_options_is_left_alone() -> None:
         ({"queue": "a//b"}, "queue: 'a//b' is not a name"),
         ({"topic": "+"}, "not a name for a topic"),
         ({"quue": "a"}, "no option 'quue'"),
-        ({"path": "orders"}, "take no path here"),
+        ({"path": "orders"}, "do not accept a path here"),
         ({"batchBytes": "1000"}, "batchBytes is '1000'"),
         ({"batchBytes": "lots"}, "batchBytes is 'lots'"),
         ({"batchBytes": str(BATCH_SIZE_MAX + 1)}, "batchBytes"),

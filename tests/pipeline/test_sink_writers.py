@@ -213,7 +213,7 @@ def test_what_is_too_large_goes_to_the_dead_letter_queue_without_its_body(bus: L
     assert (notice.message_id, notice.body, notice.state) == ("2", None, MessageState.ACTIVE)
     assert notice.dead_letter_reason == "MessageSizeExceeded"
     assert notice.application_properties["n"] == 5
-    assert f"'{queue}' takes messages of up to" in str(notice.dead_letter_description)
+    assert f"'{queue}' accepts messages of up to" in str(notice.dead_letter_description)
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_elsewhere_nobody_sees_anything_before_a_key_is_typed(
         ):
             refused = log_in(client, key_name, key, name)
             assert refused.status_code == 401
-            assert "is not known here, or the key is not one of its keys" in refused.text
+            assert "is unknown here, or the key is not one of its keys" in refused.text
         entered = log_in(client, "RootManageSharedAccessKey", key_of(namespace))
         assert "healthy" in entered.text
         assert key_of(namespace) not in entered.text

@@ -66,7 +66,7 @@ def portal(namespace: LocalNamespace) -> Iterator[RunningPortal]:
         ("/ns/contoso/held-back?path=orders", "orders"),
         ("/ns/contoso/dead-letters", "Dead letters"),
         ("/ns/contoso/purge?path=orders", "purge"),
-        ("/ns/contoso/stores", "This namespace is another one"),
+        ("/ns/contoso/stores", "This is not one"),
         ("/pairing", "Pairing"),
         ("/jobs", "Running work"),
     ],

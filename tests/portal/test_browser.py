@@ -240,7 +240,7 @@ def test_a_key_is_typed_in_where_other_machines_can_connect(
         tab.fill("[name=namespace]", "contoso")
         tab.fill("[name=key]", HOSTILE)
         tab.follow("main button[type=submit]")
-        assert "is not known here, or the key is not one of its keys" in tab.text()
+        assert "is unknown here, or the key is not one of its keys" in tab.text()
         assert problems_of(tab) == []
         tab.fill("[name=key]", key_of(namespace))
         tab.follow("main button[type=submit]")

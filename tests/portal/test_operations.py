@@ -51,7 +51,7 @@ def test_one_namespace_is_not_a_pair(pages: httpx.Client) -> None:
 
 def test_the_bill_says_where_logs_are_needed(pages: httpx.Client) -> None:
     page = text_of(pages.get("/bill"))
-    assert "No operations log is on this machine" in page
+    assert "There is no operations log on this machine" in page
     asked = {
         "do": "estimate",
         "queues": "10",

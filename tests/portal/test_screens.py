@@ -119,7 +119,7 @@ def test_rules_are_created_tried_and_deleted(namespace: LocalNamespace, pages: h
     tried = text_of(
         pages.post("/ns/contoso/rules/check", params=where, data={"filter": "colour = 'red'", "action": "SET n = 7"})
     )
-    assert "1 of 2 messages at hand match" in tried
+    assert "1 of 2 sample messages match" in tried
     assert "<del>1</del> <ins>7</ins>" in tried
     text_of(
         pages.post("/ns/contoso/rules", params=where, data={"name": "reds", "filter": "colour = 'red'", "action": ""})
@@ -282,7 +282,7 @@ def test_the_state_of_a_session_is_viewed_and_edited_and_no_message_is_delivered
         (message,) = receiver.receive_messages()
         assert message.delivery_count == 0
         held = text_of(pages.get("/ns/contoso/session", params=where))
-        assert "only while nobody else holds the session" in held
+        assert "only be read while no other receiver holds the session" in held
 
 
 def test_scheduled_messages_are_rescheduled_and_cancelled(namespace: LocalNamespace, pages: httpx.Client) -> None:
@@ -344,5 +344,5 @@ def test_each_fragment_says_which_process_serves_it_if_there_are_several(tmp_pat
 def test_what_is_not_there_is_said_in_a_sentence(pages: httpx.Client) -> None:
     assert "could not be found" in text_of(pages.get("/ns/contoso/messages", params={"path": "nowhere"}), 404)
     assert "has nothing at" in text_of(pages.get("/ns/contoso/entity", params={"path": "nowhere"}), 404)
-    assert "knows no namespace" in text_of(pages.get("/ns/other/entities"), 404)
+    assert "does not know the namespace" in text_of(pages.get("/ns/other/entities"), 404)
     assert "There is no such page" in text_of(pages.get("/nothing"), 404)

@@ -3,6 +3,7 @@
 import json
 import resource
 import shutil
+import tarfile
 import threading
 from pathlib import Path
 
@@ -11,9 +12,13 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from tests.cli.conftest import Commands, serve
 from twinbus.cli.app import run
-from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse, StoreUnavailable
+from twinbus.errors import ArgumentError, StoreDamaged, StoreGone, StoreInUse, StoreUnavailable
+from twinbus.management.catalog import Catalog
+from twinbus.server.data import backup as backup_module
 from twinbus.server.data.backup import MANIFEST, back_up, check_backup, restore
-from twinbus.server.data.data_folder import DataFolder, known_store_paths
+from twinbus.server.data.copy_marks import MOVED, UNFINISHED, CopyMark
+from twinbus.server.data.data_folder import COPY_MARK, DataFolder, known_store_paths, open_store, witness_of
+from twinbus.store.folder.copying import copy_store
 from twinbus.store.folder.journal import segment_numbers, segment_path
 
 NOW = "2026-01-02T03:04:05+00:00"
@@ -22,6 +27,7 @@ BODY = "x" * 20_000
 BATCH = 10
 BACKUPS = 3
 COUNT_MAX = 2_000
+OLDER_STORE = Path(__file__).parents[1] / "store" / "folder_of_tables_2.tar.gz"
 
 
 class Load:
@@ -218,3 +224,83 @@ def test_a_backup_is_not_made_inside_the_namespace(backup: Path, tmp_path: Path)
     restore(backup, tmp_path / "primary")
     with pytest.raises(ArgumentError, match="Name a folder elsewhere"):
         back_up(tmp_path / "primary", tmp_path / "primary" / "stores" / "copy", NOW)
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """The folder of a namespace with two messaging stores, which is not served."""
+    folder = DataFolder(tmp_path / "shop")
+    folder.root_rule(None)
+    for store in folder.store_paths(2):
+        open_store(store).close()
+    Catalog.in_file(folder.path / "catalog.db", "shop", 0).close()
+    folder.close()
+    return folder.path
+
+
+def test_a_namespace_with_a_store_that_is_gone_is_not_backed_up(stopped: Path, tmp_path: Path) -> None:
+    """The restored folder would not have it either, and nobody would know before."""
+    shutil.rmtree(stopped / "stores/01")
+    (stopped / "stores/01").mkdir()
+    with pytest.raises(StoreGone, match="stores/01 is missing or empty"):
+        back_up(stopped, tmp_path / "backup", NOW)
+    assert not (tmp_path / "backup").exists()
+
+
+def test_a_namespace_without_its_catalog_is_not_backed_up_and_gets_none(stopped: Path, tmp_path: Path) -> None:
+    (stopped / "catalog.db").unlink()
+    with pytest.raises(StoreUnavailable, match=r"catalog\.db cannot be copied"):
+        back_up(stopped, tmp_path / "backup", NOW)
+    assert not (stopped / "catalog.db").exists()
+    assert not (tmp_path / "backup").exists()
+
+
+@pytest.mark.parametrize("mark", [CopyMark(UNFINISHED, "there"), CopyMark(MOVED, "there")], ids=lambda mark: mark.kind)
+def test_what_must_not_be_served_is_not_backed_up(stopped: Path, tmp_path: Path, mark: CopyMark) -> None:
+    """A restored folder has no mark that would tell."""
+    (stopped / COPY_MARK).write_text(mark.text())
+    with pytest.raises(ArgumentError, match="there"):
+        back_up(stopped, tmp_path / "backup", NOW)
+    assert not (tmp_path / "backup").exists()
+
+
+def test_a_backup_that_fails_leaves_nothing(stopped: Path, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))  # no file can be larger, as on a disk that is full
+    try:
+        with pytest.raises(StoreUnavailable):
+            back_up(stopped, tmp_path / "backup", NOW)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not (tmp_path / "backup").exists()
+
+
+def test_a_store_that_is_opened_for_the_first_time_meanwhile_is_restored(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = stopped / "stores/01"
+    shutil.rmtree(store)
+    witness_of(store).write_text("new\n")
+
+    def copy_and_open(source: Path, *others: Path) -> None:
+        copy_store(source, *others)
+        if source == store:
+            open_store(store).close()
+
+    monkeypatch.setattr(backup_module, "copy_store", copy_and_open)
+    back_up(stopped, tmp_path / "backup", NOW)
+    assert "new" not in witness_of(store).read_text()
+    restore(tmp_path / "backup", tmp_path / "restored")
+
+
+def test_a_backup_with_tables_of_an_earlier_version_is_restored(stopped: Path, tmp_path: Path) -> None:
+    store = stopped / "stores/00"
+    shutil.rmtree(store)
+    witness_of(store).unlink()
+    with tarfile.open(OLDER_STORE) as archive:
+        archive.extractall(store, filter="data")
+    back_up(stopped, tmp_path / "backup", NOW)
+    restore(tmp_path / "backup", tmp_path / "restored")
+    restored = open_store(tmp_path / "restored/stores/00")
+    assert [each.last_sequence_number for each in restored.summaries()] == [6]
+    restored.close()

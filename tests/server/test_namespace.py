@@ -6,12 +6,14 @@ import hashlib
 import hmac
 import os
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
+import uvloop
 
 from twinbus.errors import ArgumentError, StoreInUse
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
@@ -182,6 +184,31 @@ async def test_a_namespace_whose_entities_cannot_be_created_leaves_nothing_open(
     again = NamespaceServer(settings)
     await again.start()
     await again.stop()
+
+
+def test_a_namespace_that_loses_a_port_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Until somebody listens on a bound port, another program may do so first."""
+    settings = ServerSettings("test", tmp_path, amqp_port=0, http_port=0, store_count=1, is_metered=True)
+
+    async def start_without_the_last_port() -> int:
+        with socket.socket() as faster:
+            faster.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+            async def prepare(starting: NamespaceServer) -> None:
+                faster.bind(("127.0.0.1", starting.http_port))
+                faster.listen()
+
+            server = NamespaceServer(settings)
+            with pytest.raises(ArgumentError, match="is in use"):
+                await server.start(prepare)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return server.amqp_port
+
+    before = threading.enumerate()
+    amqp_port = uvloop.run(start_without_the_last_port())
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", amqp_port), 5)
+    assert {thread.name for thread in threading.enumerate() if thread not in before} == set()
 
 
 async def test_a_restart_finds_entities_and_key(tmp_path: Path) -> None:

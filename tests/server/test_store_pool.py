@@ -1,31 +1,94 @@
 """Messaging stores that are given to another node: whatever happens on the way, they go."""
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from twinbus.broker.entity.entities import Entities
+from twinbus.broker.entity.forwarding import RUN_MAX
+from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.clock import SystemClock
+from twinbus.model.descriptions import QueueDescription
 from twinbus.server.stores.pool import StorePool
 from twinbus.server.stores.served_store import StoreCondition
 from twinbus.server.stores.threads import StoreThreads
 from twinbus.store.memory import MemoryStore
+from twinbus.testing.messages import make_message
+from twinbus.testing.simulation import EachReply
+
+PATIENCE_S = 20.0
+SLOW_S = 0.1
 
 
-async def test_a_store_whose_locks_cannot_be_moved_goes_without_them(tmp_path: Path) -> None:
-    loop = asyncio.get_running_loop()
-    keeper = partial(StoreThreads, [tmp_path], lambda _: MemoryStore(), loop)
-    pool = StorePool(keeper, SystemClock(), 1)
+@asynccontextmanager
+async def served(count: int = 1) -> AsyncIterator[tuple[StorePool, Entities]]:
+    """Stores that are kept in memory, and entities over them."""
+    paths = [Path(str(index)) for index in range(count)]
+    keeper = partial(StoreThreads, paths, lambda _: MemoryStore(), asyncio.get_running_loop())
+    pool = StorePool(keeper, SystemClock(), count)
     await pool.start()
+    try:
+        yield pool, Entities(pool.brokers)
+    finally:
+        await pool.stop()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():
+            await asyncio.sleep(0)
+
+
+async def made(entities: Entities, description: QueueDescription, store: int) -> QueueEntity:
+    queue = entities.restore_queue(store + 1, description, SystemClock().now(), store)
+    await until(lambda: all(fragment.is_loaded for fragment in queue.fragments))
+    return queue
+
+
+def move_out(broker: MessageBroker) -> None:
+    """Nobody holds anything."""
+    broker.move_out(lambda _: False)
+
+
+async def test_a_store_whose_locks_cannot_be_moved_goes_without_them() -> None:
     asked: list[MessageBroker] = []
 
-    def move_out(broker: MessageBroker) -> None:
+    def fail(broker: MessageBroker) -> None:
         asked.append(broker)
         raise ValueError("these locks cannot be written")
 
-    try:
-        assert await pool.release(0, move_out)
+    async with served() as (pool, _):
+        assert await pool.release(0, fail)
         assert asked == pool.brokers
         assert pool.stores[0].condition is StoreCondition.FOREIGN
-    finally:
-        await pool.stop()
+
+
+async def test_what_is_being_read_of_a_store_when_it_leaves_is_not_taken_for_what_is_in_it_when_it_comes_back() -> None:
+    async with served() as (pool, entities):
+        queue = await made(entities, QueueDescription("q"), 0)
+        pool.stores[0].slow(SLOW_S)
+        pool.brokers[0].store_returned()
+        assert await pool.release(0, move_out)
+        assert not any(fragment.is_loaded for fragment in queue.fragments)
+
+
+async def test_a_store_leaves_when_what_it_forwards_has_arrived_and_begins_nothing_more() -> None:
+    async with served(2) as (pool, entities):
+        target = await made(entities, QueueDescription("target"), 1)
+        source = await made(entities, QueueDescription("source", forward_to="target"), 0)
+        pool.stores[1].slow(SLOW_S)
+        reply = EachReply()
+        source.send_each([make_message(str(name)) for name in range(2 * RUN_MAX)], SystemClock().now(), reply)
+        await until(lambda: bool(pool.brokers[0].forwarding))
+        left: list[int] = []
+
+        def note(broker: MessageBroker) -> None:
+            left.append(source.main.fragments[0].tally.active_count)
+            move_out(broker)
+
+        assert await pool.release(0, note)
+        assert left == [RUN_MAX]
+        assert target.main.counts().active == RUN_MAX

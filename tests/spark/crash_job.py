@@ -57,12 +57,12 @@ def _dying(spark: "SparkSession", folder: str) -> dict[str, str]:
         return {}
     place = note
 
-    def write(messages: "DataFrame", *where: Any) -> None:
+    def write(messages: "DataFrame", *where: Any, **how: Any) -> None:
         dying_source.visit(place, "writing")
-        write_batch(messages, *where)
+        write_batch(messages, *where, **how)
         dying_source.visit(place, "written")
 
-    module.write_batch = write  # type: ignore[attr-defined,assignment]
+    module.write_batch = write  # type: ignore[attr-defined]
     threading.Thread(target=_watch, args=(Path(folder) / "lake", note), daemon=True).start()
     dying_source.register(spark)
     return {dying_source.NOTE_OPTION: note}

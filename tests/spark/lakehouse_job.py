@@ -34,12 +34,12 @@ def main(format_name: str, packages: str, queue: str, folder: str) -> int:
     }
     spark = spark_session("lakehouse test", master="local[2]", settings=settings)
 
-    def write(messages: "DataFrame", *where: Any) -> None:
-        write_batch(messages, *where)
+    def write(messages: "DataFrame", *where: Any, **how: Any) -> None:
+        write_batch(messages, *where, **how)
         os._exit(DIED)
 
     if "DIES" in os.environ:
-        module.write_batch = write  # type: ignore[attr-defined,assignment]
+        module.write_batch = write  # type: ignore[attr-defined]
     options = {"connectionStringEnv": "BUS", "maxMessagesPerTrigger": "150"}
     one = Capture(spark, queue, CaptureSettings(lake, CaptureMode.BROWSE, options, table_format=table_format))
     run_captures([one], threading.Event(), lambda: None, at_once=1)

@@ -173,7 +173,7 @@ def test_other_prices_change_the_money_of_what_is_counted_already(bench: Bench) 
 
 def test_two_runs_do_not_work_on_one_folder(bench: Bench) -> None:
     def again(_: str) -> None:
-        with pytest.raises(BillInUse, match="Another run works on"):
+        with pytest.raises(BillInUse, match="Another run is writing to"):
             update_ledger(bench.spark, [bench.log], bench.out, PLAN, lambda _: None)
 
     update_ledger(bench.spark, [bench.log], bench.out, PLAN, again)
@@ -197,7 +197,7 @@ def test_the_command_prints_writes_and_returns_the_same_figures(
     operations: list[Operation] = busy_hours(START, 2, seed=1)
     words = ["pipeline", "bill", str(bench.log), "--out", str(bench.out)]
     assert run(words) == 0
-    assert "Nothing is logged" in capsys.readouterr().out
+    assert "No operations are logged" in capsys.readouterr().out
     (file,) = write_log(bench.log, operations[:200])
     write_log(bench.log, operations[200:], seed=2)
     file.with_name("half.parquet").write_bytes(b"PAR1")

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,13 @@ from tests.pairing.namespaces import NamespaceProcess
 from tests.spark.entities import Entities
 from twinbus.cli.app import run
 from twinbus.client.blocking import BlockingNamespace
+from twinbus.pipeline import capture as capture_module
 from twinbus.pipeline import newcomers
 from twinbus.pipeline.capture import Capture, CaptureMode, CaptureSettings, CaptureState, run_captures
-from twinbus.pipeline.lake import read_lake
+from twinbus.pipeline.lake import read_lake, write_batch
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class Captures:
@@ -79,6 +81,29 @@ def test_what_is_consumed_is_in_the_lake_and_nowhere_else(captures: Captures, en
         assert administration.get_subscription_runtime_properties(topic, "audit").total_message_count == 0
 
 
+@pytest.mark.rule("C1.2")
+def test_what_was_captured_stays_in_the_lake_although_its_batch_is_repeated_and_others_have_taken_it(
+    captures: Captures, entities: Entities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = entities.queue()
+    entities.send(queue, bodies(0, 10))
+
+    def write(messages: "DataFrame", *where: Any, **how: Any) -> None:
+        write_batch(messages, *where, **how)
+        raise RuntimeError("before Spark knows that the batch is done")
+
+    monkeypatch.setattr(capture_module, "write_batch", write)
+    captures.run(queue, code=1)
+    monkeypatch.undo()
+    with BlockingNamespace.connect(entities.broker.connection_string) as namespace:
+        receiver = namespace.receiver(queue)
+        assert not any(receiver.complete(receiver.collect(4, 10)))
+        receiver.close()
+    entities.send(queue, bodies(10, 13))
+    assert captures.run(queue)[queue]["state"] == "done"
+    assert captures.in_lake(queue) == Counter(bodies(0, 13))
+
+
 def test_an_entity_that_is_not_there_fails_alone_and_in_one_line(
     captures: Captures, entities: Entities, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +147,35 @@ def test_a_capture_without_end_takes_in_what_is_new_and_finishes_its_batch_when_
     assert [capture.tally.state for capture in captures] == [CaptureState.STOPPED] * 2
     found = Counter((row.entity, row.messageId) for row in read_lake(spark, str(tmp_path)).collect())
     assert found == Counter([*((queue, body) for body in bodies(0, 10)), *((later, body) for body in bodies(0, 3))])
+
+
+def test_a_second_capture_of_an_entity_into_the_same_lake_is_refused_while_the_first_runs(
+    spark: "SparkSession", entities: Entities, tmp_path: Path
+) -> None:
+    """Cron starts one every few minutes, however long the one before takes."""
+    queue = entities.queue()
+    entities.send(queue, bodies(0, 10))
+    endless = CaptureSettings(str(tmp_path), CaptureMode.CONSUME, entities.options, interval_s=0.5)
+    first, stop = Capture(spark, queue, endless), threading.Event()
+    others: list[Capture] = []
+
+    def start_another() -> None:
+        if first.tally.messages and not others:
+            other = Capture(spark, queue.upper(), replace(endless, interval_s=None))
+            others.append(other)
+            run_captures([other], threading.Event(), lambda: None)
+            entities.send(queue, bodies(10, 15))
+        elif first.tally.messages == 15:
+            stop.set()
+
+    run_captures([first], stop, start_another)
+    (other,) = others
+    assert other.tally.state is CaptureState.FAILED
+    assert (other.tally.last_error or "").startswith("Another capture writes to the same lake.")
+    assert Counter(row.messageId for row in read_lake(spark, str(tmp_path)).collect()) == Counter(bodies(0, 15))
+    last = Capture(spark, queue, replace(endless, interval_s=None))
+    run_captures([last], threading.Event(), lambda: None)
+    assert last.tally.state is CaptureState.DONE
 
 
 @pytest.mark.nightly

@@ -84,6 +84,12 @@ class Ledger:
         assert self._entities.broker.count(self.queue) == (len(self.sent) if mode is CaptureMode.BROWSE else 0)
 
 
+@pytest.fixture(autouse=True)
+def room_for_queues(broker: NamespaceProcess) -> Iterator[None]:
+    yield
+    broker.delete_queues()
+
+
 @pytest.fixture
 def ledger(entities: Entities, tmp_path: Path) -> Ledger:
     return Ledger(entities, tmp_path)
@@ -94,9 +100,9 @@ def note(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Sources and captures of this session come past the note."""
     file = tmp_path / "note"
 
-    def write(messages: "DataFrame", *where: Any) -> None:
+    def write(messages: "DataFrame", *where: Any, **how: Any) -> None:
         visit(str(file), "writing", may_kill=False)
-        write_batch(messages, *where)
+        write_batch(messages, *where, **how)
         visit(str(file), "written", may_kill=False)
 
     monkeypatch.setattr(capture_module, "write_batch", write)

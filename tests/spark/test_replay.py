@@ -16,7 +16,7 @@ from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.pipeline.lake import write_batch
 from twinbus.pipeline.replay.choice import captured
-from twinbus.pipeline.replay.lake_job import LakeReplay, hours_of
+from twinbus.pipeline.replay.lake_job import LakeReplay, hours_of, prepared
 from twinbus.pipeline.source.rows.columns import ddl
 from twinbus.pipeline.stop_request import StopRequest
 
@@ -164,6 +164,20 @@ def test_a_lake_is_replayed_in_order_and_again_without_a_second_copy(
         *(f"m{number}" for number in range(40) if number != 7),
         None,
     }
+
+
+def test_messages_without_ids_get_ids_of_their_own_although_an_entity_that_was_created_again_repeats_its_numbers(
+    spark: "SparkSession",
+) -> None:
+    times = [datetime(2026, 11, 15, 10, minute, tzinfo=UTC) for minute in (5, 5, 55)]
+    rows = [
+        {"entity": "orders", "messageId": name, "sequenceNumber": 1, "enqueuedTime": time}
+        for name, time in zip((None, "", None), times, strict=True)
+    ]
+    first, same, other = (
+        row.messageId for row in prepared(spark.createDataFrame(rows, ddl()), {"orders": "o"}).collect()
+    )
+    assert first == same != other
 
 
 def test_a_replay_that_is_stopped_goes_no_further(spark: "SparkSession", entities: Entities, tmp_path: Path) -> None:

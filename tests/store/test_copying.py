@@ -1,5 +1,6 @@
 """A store is copied while it commits and checkpoints: every copy is the store as it was after one commit."""
 
+import resource
 import shutil
 import threading
 from pathlib import Path
@@ -8,11 +9,12 @@ import pytest
 
 from tests.contract.rows import HERE, everything, holding, numbers, row
 from tests.store.held_tasks import HeldTasks
-from twinbus.errors import StoreUnavailable
+from twinbus.errors import StoreGone, StoreUnavailable
 from twinbus.store.changes import Enqueued, Removed
 from twinbus.store.folder import copying
 from twinbus.store.folder.copying import copy_database, copy_store
 from twinbus.store.folder.folder_check import check_folder
+from twinbus.store.folder.identity import IDENTITY_NAME, announce_new
 from twinbus.store.folder.journal import NAME_PREFIX, segment_path
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME
@@ -83,6 +85,74 @@ def test_a_store_that_was_never_opened_is_copied_as_nothing(tmp_path: Path) -> N
     (tmp_path / "empty").mkdir()
     copy_store(tmp_path / "empty", tmp_path / "copy")
     assert list((tmp_path / "copy").iterdir()) == []
+
+
+def test_a_store_that_is_not_where_it_was_is_not_copied_as_nothing(tmp_path: Path) -> None:
+    store, witness = tmp_path / "stores" / "00", tmp_path / "known-stores" / "00"
+    announce_new(witness)
+    FolderStore(store, witness=witness).close()
+    shutil.rmtree(store)
+    store.mkdir()
+    with pytest.raises(StoreGone, match="missing or empty"):
+        copy_store(store, tmp_path / "copy", witness)
+
+
+def test_a_store_without_its_tables_is_not_copied_and_gets_none(tmp_path: Path) -> None:
+    FolderStore(tmp_path / "store").close()
+    (tmp_path / "store" / FILE_NAME).unlink()
+    with pytest.raises(StoreGone, match=f"{FILE_NAME} is missing"):
+        copy_store(tmp_path / "store", tmp_path / "copy")
+    assert not (tmp_path / "store" / FILE_NAME).exists()
+
+
+def test_a_store_of_a_version_that_kept_no_identity_is_copied(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "store")
+    holding(store, row(1))
+    store.close()
+    (tmp_path / "store" / IDENTITY_NAME).unlink()
+    copy_store(tmp_path / "store", tmp_path / "copy", tmp_path / "known-stores" / "00")
+    copied = FolderStore(tmp_path / "copy")
+    assert numbers(everything(copied)) == [1]
+    copied.close()
+
+
+def test_a_store_that_is_being_created_is_copied_as_nothing(tmp_path: Path) -> None:
+    """It gets its identity before its first commit, and its tables before that."""
+    witness = tmp_path / "known-stores" / "00"
+    announce_new(witness)
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / FILE_NAME).touch()
+    copy_store(tmp_path / "store", tmp_path / "copy", witness)
+    assert list((tmp_path / "copy").iterdir()) == []
+
+
+def test_a_disk_that_is_full_is_filled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FolderStore(tmp_path / "store", OFTEN)
+    holding(store, *(row(number, b"x" * 10_000) for number in range(1, 20)))
+    store.close()
+    store = FolderStore(tmp_path / "store", OFTEN)
+    store.close()
+    tries, copied = list[Path](), copying._copied
+
+    def count_and_copy(source: Path, target: Path) -> bool:
+        tries.append(source)
+        return copied(source, target)
+
+    monkeypatch.setattr(copying, "_copied", count_and_copy)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, hard))  # room for the journal, and not for the tables
+    try:
+        with pytest.raises(StoreUnavailable, match="cannot be copied: disk I/O error"):
+            copy_store(tmp_path / "store", tmp_path / "copy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert len(tries) == 1
+
+
+def test_a_database_that_is_missing_is_not_copied_and_not_created(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="cannot be copied: unable to open database file"):
+        copy_database(tmp_path / "catalog #1?.db", tmp_path / "copy")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_copy_of_a_closed_store_is_whole(tmp_path: Path) -> None:

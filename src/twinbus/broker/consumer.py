@@ -72,8 +72,9 @@ class Consumer(Protocol):
         """Take these messages. Must not call back into the queue."""
         ...
 
-    def credit_returned(self) -> None:
-        """`credit` was raised by what had been passed on to fragments at other nodes and was not used there."""
+    def credit_returned(self, now: Millis) -> None:
+        """Of a receiver that has recalled its credit: what had been passed on and was not used is in `credit` again. All of it
+        may not be back yet, and nothing is passed on until the next `pump`."""
         ...
 
     def session_lost(self, error: MessagingError) -> None:

@@ -21,7 +21,7 @@ changes were made is not known, and the next load shows it. What keeps this righ
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from functools import partial
 from random import Random
@@ -127,6 +127,9 @@ class MessageBroker:
         self._port = port
         self._fragments: dict[FragmentKey, ServedFragment] = {}
         self.leaving: set[FragmentKey] = set()  # fragments that are being deleted
+        self.forwarding: set[FragmentKey] = set()
+        """Fragments of which messages are on their way to another entity, a run of each: what comes of it is written here."""
+        self.may_forward = True
         self._last_ticket = 0
         self._waiting: dict[int, Failed | None] = {}
         self._ticks: deque[tuple[int, Millis]] = deque()
@@ -185,10 +188,15 @@ class MessageBroker:
     def store_returned(self) -> None:
         self._load()
 
+    def finish_forwarding(self) -> None:
+        """The store is about to move: no message begins its way to another entity, where it may stay for a while."""
+        self.may_forward = False
+
     def retire(self) -> None:
         """Decide nothing more: the store is about to be owned by another node. What it was asked for is still answered."""
         self._epoch += 1  # a load that is under way does not count
-        self.is_available = False
+        # Nor is there another one when the lease is renewed, or when a store that was silent speaks again.
+        self.is_available = self._is_lease_over = self._is_silent = False
         self.fault = f"messaging store {self.index} moves to another node"
 
     @property
@@ -223,10 +231,12 @@ class MessageBroker:
             self._read(fragments, self._epoch)
 
     def adopt(self, fragments: Sequence[ServedFragment], now: Millis) -> None:
-        """Serve these, which have just been created in the store and are empty."""
+        """Serve these, which have just been created in the store and are empty. If the store was lost since, another owner may have put
+        something into them by the time it is back."""
         for fragment in fragments:
             self._fragments[fragment.key] = fragment
-            fragment.load(None, now)
+            if self.is_available:
+                fragment.load(None, now)
 
     def part_with(self, fragments: Sequence[ServedFragment]) -> None:
         """They are about to be deleted: `remove` follows, or `keep` if that fails.
@@ -405,6 +415,7 @@ class MessageBroker:
             self._lose(f"messaging store {self.index} was opened again")
         self._epoch += 1
         self._is_silent = self._is_lease_over = self._has_refused = self._has_moved_out = False
+        self.may_forward = True
         self._read(list(self._fragments.values()), self._epoch)
 
     def _read(self, fragments: Sequence[ServedFragment], epoch: int) -> None:
@@ -422,7 +433,7 @@ class MessageBroker:
         if isinstance(answer, StoreUnavailable):
             self._lose(str(answer))
             return
-        self.is_available = True
+        is_first, self.is_available = not self.is_available, True
         # Not what was deleted meanwhile; nor what was asked for twice and has been in use since.
         known = [item for item in zip(fragments, answer, strict=True) if item[0].key in self._fragments]
         loaded = [item for item in known if not item[0].is_loaded]
@@ -436,7 +447,16 @@ class MessageBroker:
         for fragment, memory in loaded:
             tell(fragment.load, memory, now, self._moved_in.pop(fragment.key, None))
         self._moved_in.clear()
+        if is_first:
+            self._read_what_came_meanwhile({fragment.key for fragment in fragments})
         tell(self.when_loaded)
+
+    def _read_what_came_meanwhile(self, asked: Set[FragmentKey]) -> None:
+        """Fragments that were added while the others were read."""
+        known = self._fragments.values()
+        missing = [each for each in known if each.key not in asked and each.key not in self.leaving]
+        if missing:
+            self._read(missing, self._epoch)
 
 
 def _nothing() -> None:

@@ -20,7 +20,7 @@ SECTIONS: dict[str, list[tuple[str, str, str]]] = {
         ("up", "namespaces.serving", "Serve two namespaces, primary and secondary"),
         ("serve", "namespaces.serving", "Serve one namespace"),
         ("portal", "namespaces.portal", "Show and manage namespaces in a browser"),
-        ("config", "namespaces.config_commands", "Show the settings of serve and up, and where each comes from"),
+        ("config", "namespaces.config_commands", "Show the settings of serve and up, and their origin"),
         ("doctor", "namespaces.doctor", "Check this machine and the namespaces on it"),
     ],
     "Entities": [
@@ -36,14 +36,14 @@ SECTIONS: dict[str, list[tuple[str, str, str]]] = {
         ("peek", "messages.commands", "Show messages without receiving them"),
         ("message", "messages.one_by_one", "Show, resend, edit, move, complete, dead-letter single messages"),
         ("purge", "messages.bulk_messages", "Remove all messages"),
-        ("repair", "messages.repair", "Move dead letters back, or messages elsewhere, changed on the way"),
+        ("repair", "messages.repair", "Move dead letters back, or messages elsewhere, and change them"),
         ("undefer", "messages.bulk_messages", "Make deferred messages active again"),
         ("sessions", "messages.bulk_messages", "Show how many messages wait in which session"),
     ],
     "Access": [
         ("access", "namespaces.access", "Create, show and delete access rules and their keys"),
         ("token", "namespaces.tokens", "Print a shared access signature, for curl and Prometheus"),
-        ("certificate", "namespaces.certificates", "The authority that clients over TLS have to trust"),
+        ("certificate", "namespaces.certificates", "The authority that TLS clients must trust"),
     ],
     "Pairs": [
         ("rehearse", "pairs.rehearse", "Rehearse an outage and account for every message"),
@@ -52,11 +52,11 @@ SECTIONS: dict[str, list[tuple[str, str, str]]] = {
     ],
     "Data and cost": [
         ("pipeline", "pipeline.commands", "Move and count messages in bulk, on Spark"),
-        ("cost", "cost.commands", "Estimate what operations will cost, and explain what they did cost"),
+        ("cost", "cost.commands", "Estimate what operations will cost, and explain what they have cost"),
     ],
     "Operate": [
         ("store", "namespaces.stores", "Show and check messaging stores, switch them off and on"),
-        ("backup", "namespaces.backups", "Copy a namespace to a folder while it serves"),
+        ("backup", "namespaces.backups", "Copy a running or stopped namespace to a folder"),
         ("restore", "namespaces.backups", "Create the data folder of a namespace from a backup"),
         ("copy", "namespaces.copying", "Move a namespace between a folder and PostgreSQL"),
         ("node", "namespaces.nodes", "Show the machines that serve a namespace, take one out of service"),

@@ -17,6 +17,7 @@ import typer
 from twinbus.cli.namespaces.running import authority_of, find_running, namespace_folder
 from twinbus.cli.output import Output
 from twinbus.client.connecting.connection_string import parse_connection_string
+from twinbus.client.connecting.dialling import http_address
 from twinbus.client.connecting.trust import CA_FILE_VARIABLE, stock_client_options, tls_context
 from twinbus.errors import ArgumentError
 
@@ -53,7 +54,7 @@ ConnectionStringOption = Annotated[
     typer.Option(
         "--connection-string",
         envvar="TWINBUS_CONNECTION_STRING",
-        help="Any namespace. What is about messages and entities works in Azure too.",
+        help="Any namespace. Commands for messages and entities also work in Azure.",
         rich_help_panel=WHICH_NAMESPACE,
     ),
 ]
@@ -62,7 +63,7 @@ EndpointOption = Annotated[
     typer.Option(
         "--endpoint",
         metavar="URL",
-        help="With --connection-string: the HTTP address, if it is at another port.",
+        help="With --connection-string: the HTTP address, if it is on another port.",
         rich_help_panel=WHICH_NAMESPACE,
     ),
 ]
@@ -81,7 +82,7 @@ CaFileOption = Annotated[
         "--ca-file",
         metavar="FILE",
         envvar=CA_FILE_VARIABLE,
-        help="PEM file of an authority to trust over TLS, beside those of the system.",
+        help="PEM file of an authority to trust over TLS, in addition to those of the system.",
         rich_help_panel=WHICH_NAMESPACE,
         callback=_trust,
     ),
@@ -108,7 +109,9 @@ class Call:
     def folder(self) -> Path:
         """Of a namespace on this machine, whether it runs or not."""
         if self.given_connection_string is not None:
-            raise ArgumentError("This works on the files of a namespace. Name one on this machine with --namespace.")
+            raise ArgumentError(
+                "This command works on a namespace's files. Name a namespace on this machine with --namespace."
+            )
         return namespace_folder(self.data, self.namespace)
 
     @cached_property
@@ -127,6 +130,7 @@ class Call:
     def endpoint(self) -> str | None:
         """The HTTP address; None if the official client finds it by itself."""
         if self.given_endpoint is not None:
+            http_address(self.given_endpoint)
             return self.given_endpoint
         if self.given_connection_string is None:
             return find_running(self.data, self.namespace).endpoint

@@ -20,6 +20,6 @@ def confirm(question: str, is_agreed: bool, otherwise: str) -> None:
     except typer.Abort:
         if sys.stdin.isatty():
             raise
-        raise ArgumentError("There is no terminal to ask for confirmation. Add --yes.") from None
+        raise ArgumentError("There is no terminal to confirm this at. Add --yes.") from None
     if not is_agreed:
         raise CommandFailed(otherwise)

@@ -40,6 +40,9 @@ def report_failure(failure: BaseException) -> int:
             return _complain(failure.format_message() or "Nothing to do. Try --help.", failure.exit_code)
         case ArgumentError():
             return _complain(str(failure), WRONG_USE)
+        case UnicodeEncodeError():
+            # The command line and the names of files are bytes, which are text in most cases.
+            return _complain(f"{failure.object!r} is not text in UTF-8.", WRONG_USE)
         case BrokenPipeError():
             # The reader of our output has gone; nothing more can be written to it, not even at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -60,7 +63,7 @@ def _wrong_value(wrong: typer.BadParameter) -> str:
     wanted = text.removeprefix(PYDANTIC_BOUND)
     for theirs, ours in PYDANTIC_WORDS.items():
         wanted = wanted.replace(theirs, ours)
-    return f"{origin.removeprefix(WRONG_OPTION)} has to be {wanted}."
+    return f"{origin.removeprefix(WRONG_OPTION)} must be {wanted}."
 
 
 def _origin(wrong: typer.BadParameter) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from twinbus.model.durations import short_duration
 
@@ -17,16 +18,19 @@ Record = Mapping[str, Any]
 
 PIPE_WIDTH = 10_000
 
+SPELT_OUT = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+"""Characters by which a message could move the cursor or hide what stands beside it."""
+
 
 class Output:
     """Rich does the layout; it uses colour on a terminal only."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self.console = Console(highlight=False, soft_wrap=True)
+        self.console = Console(highlight=False, soft_wrap=True, emoji=False)
         if not self.console.is_terminal:
             # Files and pipes have no width, so nothing is cut or wrapped.
-            self.console = Console(highlight=False, soft_wrap=True, width=PIPE_WIDTH)
+            self.console = Console(highlight=False, soft_wrap=True, emoji=False, width=PIPE_WIDTH)
 
     def table(self, columns: Sequence[str], records: Sequence[Record]) -> None:
         if self.as_json:
@@ -94,11 +98,11 @@ def _plain(value: Any) -> Any:
             return str(value)
 
 
-def _text(value: Any) -> str:
+def _text(value: Any) -> Text:
+    """As it is: in a plain string Rich would look for markup, and names and bodies may contain what it takes for that."""
     plain = _plain(value)
     if plain is None:
-        return "-"
+        return Text("-")
     if isinstance(plain, bool):
-        return "yes" if plain else "no"
-    # Rich reads brackets as markup, and names and bodies may contain them.
-    return str(plain).replace("[", "\\[")
+        return Text("yes" if plain else "no")
+    return Text(str(plain).replace("\r\n", "\n").translate(SPELT_OUT))

@@ -81,7 +81,7 @@ def _truth(value: str) -> bool:
 
 def _moment(value: str) -> datetime:
     moment = datetime.fromisoformat(value)
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _bytes(value: str) -> bytes:

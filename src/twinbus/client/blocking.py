@@ -30,6 +30,9 @@ from twinbus.errors import MessagingError
 T = TypeVar("T")
 Errors = list[MessagingError | None]
 
+END_WAIT_S = 0.1
+"""For what is under way when a loop is stopped to end by itself, and then for it to end as it is cancelled."""
+
 
 class LoopThread:
     """An event loop that runs in a daemon thread until it is stopped."""
@@ -53,9 +56,22 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def stop(self) -> None:
+        """Whoever still waits learns that the work was cancelled: a loop that has stopped brings nothing any more."""
+        self.start(_end_others()).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _end_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        # What has failed with its connection has still to say why.
+        _, left = await asyncio.wait(others, timeout=END_WAIT_S)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=END_WAIT_S)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -108,7 +108,7 @@ class _Table:
     def only(self, known: Collection[str]) -> None:
         for key in self.values:
             if key not in known:
-                self.refuse(key, f"is not known. Use {', '.join(known)}")
+                self.refuse(key, f"is unknown. Use {', '.join(known)}")
 
     def below(self, key: str) -> "_Table":
         value = self._value(key)

@@ -40,7 +40,7 @@ def read_emulator_file(document: Table) -> WantedEntities:
     root = document.below(ROOT)
     namespaces = root.list_of("Namespaces")
     if len(namespaces) != 1:
-        root.refuse("Namespaces", f"holds {len(namespaces)} namespaces. Keep only the one to import")
+        root.refuse("Namespaces", f"contains {len(namespaces)} namespaces. Keep only the one to import")
     namespace = namespaces[0]
     namespace.only(("Name", "Queues", "Topics"))
     topics: list[TopicDescription] = []
@@ -87,7 +87,7 @@ def _properties(table: Table, kind: EntityKind) -> dict[str, Any]:
         if value is None or value == "":
             continue
         if not isinstance(value, str | int):
-            given.refuse(key, "has to be a text, a whole number, or true or false")
+            given.refuse(key, "must be a string, a whole number, or true or false")
         values[known[key].field] = given.check(READERS[known[key].kind], str(value), key)
     return values
 
@@ -110,12 +110,12 @@ def _read_filter(given: Table) -> SqlFilter | CorrelationFilter:
     expression, correlation = _expression(given, "SqlFilter"), given.below("CorrelationFilter")
     kind = given.text("FilterType")
     if kind not in (None, "Sql", "SqlFilter", "Correlation", "CorrelationFilter"):
-        given.refuse("FilterType", "has to be Sql or Correlation")
+        given.refuse("FilterType", "must be Sql or Correlation")
     is_correlation = expression is None or (kind or "").startswith("Correlation")
     if correlation.values and is_correlation:
         return _read_correlation(correlation)
     if expression is None:
-        given.refuse("SqlFilter", "or 'CorrelationFilter' has to be there")
+        given.refuse("SqlFilter", "or 'CorrelationFilter' is required")
     return SqlFilter(expression)
 
 

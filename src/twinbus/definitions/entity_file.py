@@ -108,5 +108,5 @@ def read_document(file: Path, content: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as fault:
         raise ArgumentError(f"{file} cannot be read: {fault}.") from None
     if not isinstance(document, dict):
-        raise ArgumentError(f"{file} has to hold an object with {content}.")
+        raise ArgumentError(f"{file} must contain an object with {content}.")
     return document

@@ -44,7 +44,7 @@ def read_entity(kind: type[T], table: Table, topic: str | None = None, below: It
         elif key in known:
             values[known[key].field] = _read(table, key, known[key].kind)
         else:
-            table.refuse(key, f"is not known. Use some of {', '.join(_keys(kind))}")
+            table.refuse(key, f"is unknown. Use some of {', '.join(_keys(kind))}")
     described = kind(name=table.name(), **values)
     _check(table, described)
     return described
@@ -105,11 +105,11 @@ def _read(table: Table, key: str, kind: Kind) -> Any:
             return _read_status(table, key)
         case Kind.FLAG:
             if type(value) is not bool:
-                table.refuse(key, "has to be true or false")
+                table.refuse(key, "must be true or false")
             return value
         case Kind.NUMBER:
             if type(value) is not int:
-                table.refuse(key, "has to be a whole number")
+                table.refuse(key, "must be a whole number")
             return value
         case Kind.TEXT | Kind.TARGET:
             return table.text(key) or None
@@ -132,7 +132,7 @@ def _read_status(table: Table, key: str) -> EntityStatus:
     try:
         return EntityStatus(table.values[key])
     except ValueError:
-        table.refuse(key, f"has to be one of {', '.join(status.value for status in EntityStatus)}")
+        table.refuse(key, f"must be one of {', '.join(status.value for status in EntityStatus)}")
 
 
 def _read_access(table: Table) -> AuthorizationRule:
@@ -146,7 +146,7 @@ def read_rights(table: Table) -> frozenset[Right]:
     given = table.values.get("rights")
     names = {right.value: right for right in Right}
     if not isinstance(given, list) or not given or not all(each in names for each in given):
-        table.refuse("rights", "has to be a list of Send, Listen or Manage")
+        table.refuse("rights", "must be a list of Send, Listen or Manage")
     return frozenset(Right) if Right.MANAGE.value in given else frozenset(names[each] for each in given)
 
 

@@ -59,7 +59,7 @@ def read_pairs(table: Table) -> Pairs:
 def _read_filter(table: Table) -> FilterDescription:
     given = [key for key in ("filter", "sql", "correlation") if key in table.values]
     if len(given) > 1:
-        table.refuse(given[1], f"cannot be there together with '{given[0]}'")
+        table.refuse(given[1], f"cannot be combined with '{given[0]}'")
     if "parameters" in table.values and "sql" not in table.values:
         table.refuse("parameters", "needs 'sql'")
     sql = table.text("sql")
@@ -72,7 +72,7 @@ def _read_filter(table: Table) -> FilterDescription:
         return CorrelationFilter(**texts, properties=read_pairs(chosen.below("properties")))
     word = table.text("filter") or "true"
     if word not in ("true", "false"):
-        table.refuse("filter", "has to be 'true' or 'false'; SQL goes into 'sql'")
+        table.refuse("filter", "must be 'true' or 'false'; SQL goes into 'sql'")
     return TrueFilter() if word == "true" else FalseFilter()
 
 
@@ -108,7 +108,7 @@ def _read_value(table: Table, key: str) -> object:
     if isinstance(value, str | bool | int | float):
         return value
     if not isinstance(value, Mapping):
-        table.refuse(key, "has to be a text, a number, true or false, or a table with type and value")
+        table.refuse(key, "must be a string, a number, true or false, or a table with type and value")
     typed = table.below(key)
     typed.only(("type", "value"))
     type_name, text = typed.text("type"), typed.text("value")

@@ -24,7 +24,7 @@ class Table:
     def only(self, known: Collection[str]) -> None:
         for key in self.values:
             if key not in known:
-                self.refuse(key, f"is not known. Use some of {', '.join(sorted(known))}")
+                self.refuse(key, f"is unknown. Use some of {', '.join(sorted(known))}")
 
     def name(self) -> str:
         name = self.text(self.name_key)
@@ -35,21 +35,21 @@ class Table:
     def text(self, key: str) -> str | None:
         value = self.values.get(key)
         if value is not None and not isinstance(value, str):
-            self.refuse(key, "has to be a text")
+            self.refuse(key, "must be a string")
         return value
 
     def below(self, key: str) -> "Table":
         """The table at a key; an empty one if there is none."""
         value = self.values.get(key) or {}
         if not isinstance(value, Mapping):
-            self.refuse(key, "has to be a table")
+            self.refuse(key, "must be a table")
         return Table(f"{self.place}: {key}", value, self.name_key)
 
     def list_of(self, key: str) -> list["Table"]:
         """The tables at a key, each placed by its name."""
         found = self.values.get(key) or []
         if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found):
-            self.refuse(key, "has to be a list of tables")
+            self.refuse(key, "must be a list of tables")
         return [Table(f"{self.place}: {key} '{each.get(self.name_key, '?')}'", each, self.name_key) for each in found]
 
     def at(self, key: str) -> "Table":

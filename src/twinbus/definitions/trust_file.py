@@ -36,7 +36,7 @@ def read_trust(file: Path | None) -> tuple[TrustedIssuer, ...]:
     if len(issuers) > ISSUERS_MAX:
         raise ArgumentError(f"{file} names {len(issuers)} issuers; the limit is {ISSUERS_MAX}.")
     if len({each.issuer for each in issuers}) < len(issuers):
-        raise ArgumentError(f"{file} names an issuer twice. Give it all its grants in one place.")
+        raise ArgumentError(f"{file} names an issuer twice. List all its grants in one place.")
     return issuers
 
 
@@ -45,7 +45,7 @@ def _issuer(table: Table, folder: Path) -> TrustedIssuer:
     keys = _text(table, "keys")
     grants = tuple(_grant(each) for each in table.list_of("grant"))
     if not grants:
-        table.refuse("grant", "is missing. Say which claims give which rights")
+        table.refuse("grant", "is missing. Map claims to rights")
     return TrustedIssuer(
         issuer=_text(table, "issuer"),
         keys=keys if "://" in keys else str(folder / keys),
@@ -58,7 +58,7 @@ def _audiences(table: Table) -> frozenset[str]:
     given = table.values.get("audience", list(AUDIENCES_DEFAULT))
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not texts or not all(isinstance(each, str) and each for each in texts):
-        table.refuse("audience", "has to be a text or a list of texts")
+        table.refuse("audience", "must be a string or a list of strings")
     return frozenset(texts)
 
 

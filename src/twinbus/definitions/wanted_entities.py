@@ -63,5 +63,5 @@ def _check_names(names: Iterable[str], place: str) -> None:
     seen: set[str] = set()
     for name in names:
         if path_key(name) in seen:
-            raise ArgumentError(f"{place}: '{name}' is there twice. Remove one of them.")
+            raise ArgumentError(f"{place}: '{name}' is defined twice. Remove one of them.")
         seen.add(path_key(name))

@@ -137,11 +137,11 @@ class Property(Element):
 PROPERTIES = (
     Property(
         "Status", "status", Kind.STATUS, queue=14, topic=10, subscription=9,
-        option="--status", help="What clients may do with it",
+        option="--status", help="What clients may do",
     ),
     Property(
         "EnablePartitioning", "enable_partitioning", Kind.FLAG, use=Use.AT_CREATION, queue=21, topic=20, since=PARTITIONING_SINCE,
-        option="--partitioned", short="partitioned", help=f"Split it over {FRAGMENT_COUNT} fragments in different messaging stores",
+        option="--partitioned", short="partitioned", help=f"Split the entity into {FRAGMENT_COUNT} fragments in different messaging stores",
         meaning=f"{FRAGMENT_COUNT} fragments; a topic's subscriptions are partitioned like the topic",
     ),
     Property(
@@ -178,7 +178,7 @@ PROPERTIES = (
     ),
     Property(
         "DefaultMessageTimeToLive", "default_time_to_live", Kind.DURATION, queue=5, topic=1, subscription=3,
-        least=SECOND, most=NEVER, option="--ttl", short="ttl", shown="time_to_live", help="Longest life of a message",
+        least=SECOND, most=NEVER, option="--ttl", short="ttl", shown="time_to_live", help="Maximum time to live of a message",
         meaning="The shortest one applies: the message's own, the topic's or the subscription's",
     ),
     Property(
@@ -196,19 +196,19 @@ PROPERTIES = (
     ),
     Property(
         "ForwardTo", "forward_to", Kind.TARGET, queue=24, subscription=10,
-        option="--forward-to", metavar="ENTITY", help="Forward all messages to this entity; '' ends it",
+        option="--forward-to", metavar="ENTITY", help="Forward all messages to this entity; '' stops forwarding",
         meaning="A path, or a URL whose path counts. Shown as a URL with the host that the reader used and the scheme that was sent, "
         "`sb` for a path. The target has to exist and must not lead back, and the caller needs Send on it. No effect "
         "with `RequiresSession`: such an entity can be created, as the SDK's own tests do, and keeps its messages",
     ),
     Property(
         "ForwardDeadLetteredMessagesTo", "forward_dead_letters_to", Kind.TARGET, queue=26, subscription=15,
-        option="--forward-dead-letters-to", metavar="ENTITY", help="Forward dead letters to this entity; '' ends it",
+        option="--forward-dead-letters-to", metavar="ENTITY", help="Forward dead letters to this entity; '' stops forwarding",
         meaning="A path or a URL, as for `ForwardTo`",
     ),
     Property(
         "AutoDeleteOnIdle", "auto_delete_on_idle", Kind.DURATION, queue=20, topic=19, subscription=16,
-        least=5 * MINUTE, most=NEVER, option="--auto-delete-on-idle", help="Delete it after this long without use",
+        least=5 * MINUTE, most=NEVER, option="--auto-delete-on-idle", help="Delete the entity after this long without use",
         meaning="Checked every 15 seconds",
     ),
     Property(

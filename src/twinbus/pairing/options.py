@@ -34,7 +34,8 @@ class SendAvailabilityPairedNamespaceOptions:
     `ping_jitter` lets each ping start early by a random share of the interval, so that many
     processes do not meet a recovering primary at the same moment.
     `recovery_ramp` spreads the return: over that time a rising share of the sends goes to the
-    recovered primary and the rest still to the backlog.
+    recovered primary and the rest still to the backlog. With `ordered_recovery`, message sessions are not spread so: each
+    returns once its earlier messages are home.
     `ordered_recovery` keeps the order of message sessions over the end of an outage: a session goes on through the backlog
     until its earlier messages are home, `ordered_recovery_max` at the longest. Other messages are not affected.
     `fragment_counts` says how many fragments partitioned entities of the primary have, by path; entities that are not named are

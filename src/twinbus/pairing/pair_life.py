@@ -122,8 +122,12 @@ class PairLife(Generic[Sender, Guarded]):
             if self._is_closed:
                 return False
         self.availability.protected(backlog.queues, self._clock.now(), has_waiting=backlog.has_waiting)
-        if syphon is not None:
-            self.begin_syphon(syphon)
+        with self._lock:
+            if self._is_closed:
+                return False
+            # Under the lock: a close that comes now finds a syphon to stop, or none that starts later.
+            if syphon is not None:
+                self.begin_syphon(syphon)
         return True
 
     def backlog_missing(self, error: BaseException | None) -> None:

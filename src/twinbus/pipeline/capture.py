@@ -18,11 +18,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from twinbus.clock import NEVER, Millis, SystemClock
+from twinbus.pipeline.capture_lock import CaptureLock, CaptureRuns
 from twinbus.pipeline.captured_entities import source_options
-from twinbus.pipeline.completeness import Complete, committed_offset, complete_fragments
+from twinbus.pipeline.completeness import Complete, committed_offset, complete_fragments, unfinished_batch
 from twinbus.pipeline.connection_options import ConnectionOptions
 from twinbus.pipeline.failures import Reason, reason_of
-from twinbus.pipeline.lake import checkpoint_folder, clear_unfinished, known_spelling, write_batch
+from twinbus.pipeline.lake import checkpoint_folder, clear_unfinished, known_spelling, lock_file, write_batch
 from twinbus.pipeline.listener import progress_of
 from twinbus.pipeline.source.engine import SAYS_START
 from twinbus.pipeline.source.option_table import MAX_MESSAGES
@@ -41,6 +43,8 @@ LOOK_EVERY_S = 0.2
 FINISH_WAIT_S = 60.0
 RETRY_FIRST_S = 1.0
 RETRY_MOST_S = 30.0
+WRITING_MS_MAX = 24 * 3_600_000
+"""No batch takes longer to write, where nothing says whether somebody still does."""
 
 
 class CaptureMode(StrEnum):
@@ -107,6 +111,7 @@ class Capture:
         self._spark = spark
         self._settings = settings
         self._query: StreamingQuery | None = None
+        self._lock: CaptureLock | None = None
         self._counted_until = ""  # a time as Spark writes it, which sorts as text
         self._began_s = time.monotonic()
         self._retry_at = 0.0
@@ -122,13 +127,20 @@ class Capture:
 
         if self.tally.state is CaptureState.WAITING:
             self._began_s = now_s
+        spark, lake = self._spark, self._settings.lake
         try:
-            self.tally.entity = known_spelling(self._spark, self._settings.lake, self.tally.entity)
-            clear_unfinished(self._spark, self._settings.lake, self.tally.entity)
-            batches = BatchWriter(self._settings.lake, self.tally.entity, self._settings.table_format)
+            entity = self.tally.entity = known_spelling(spark, lake, self.tally.entity)
+            file = lock_file(spark, lake, entity)
+            self._lock = None if file is None else CaptureLock.take(file)
+            clear_unfinished(spark, lake, entity, self._unfinished_before())
+            repeated = unfinished_batch(spark, checkpoint_folder(lake, entity))
+            batches = BatchWriter(lake, entity, self._settings.table_format, repeated)
             self._query = self._writer(batches).start()
         except (PySparkException, Py4JError) as failure:
             self._failed(reason_of(failure), now_s)
+            return
+        except (CaptureRuns, OSError) as failure:
+            self._failed(Reason(str(failure), isinstance(failure, CaptureRuns)), now_s)
             return
         batches.belong_to(str(self._query.id))
         self.tally.state = CaptureState.RUNNING
@@ -145,6 +157,7 @@ class Capture:
             return
         failure = self._query.exception()
         if failure is None:
+            self._unlock()
             self.tally.state = CaptureState.DONE
             # The last that was said is from before its last batch.
             self.tally.behind, self.tally.left_s, self.tally.oldest_age_s = 0, None, None
@@ -197,6 +210,7 @@ class Capture:
                 time.sleep(LOOK_EVERY_S)
             self._count(self._query)
             self._query.stop()
+        self._unlock()
         if not self.is_over:
             self.tally.state = CaptureState.STOPPED
             self._find_complete()
@@ -208,6 +222,7 @@ class Capture:
         self.tally.complete = complete_fragments(ConnectionOptions.from_options(settings.options), entity, committed)
 
     def _failed(self, reason: Reason, now_s: float) -> None:
+        self._unlock()
         self.tally.last_error = reason.text
         log.warning("The capture of '%s' failed: %s", self.tally.entity, reason.text)
         if not (reason.is_transient and self._settings.is_endless):
@@ -218,6 +233,15 @@ class Capture:
         self.tally.state = CaptureState.RETRYING
         self._retry_at = now_s + self._retry_s
         self._retry_s = min(self._retry_s * 2, RETRY_MOST_S)
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _unfinished_before(self) -> Millis:
+        """From when on what is not finished may be what another capture writes now."""
+        return NEVER if self._lock is not None else SystemClock().now() - WRITING_MS_MAX
 
     def _writer(self, batches: "BatchWriter") -> "DataStreamWriter":
         settings, entity = self._settings, self.tally.entity
@@ -245,10 +269,12 @@ def _last_batch(query: "StreamingQuery") -> int | None:
 class BatchWriter:
     """Writes the batches of one query to the lake. Spark calls it in a thread of its own, a batch at a time."""
 
-    def __init__(self, lake: str, entity: str, table_format: TableFormat) -> None:
+    def __init__(self, lake: str, entity: str, table_format: TableFormat, repeated: int | None) -> None:
+        """`repeated`: the number of the batch that an earlier run began and did not finish."""
         self._lake = lake
         self._entity = entity
         self._table_format = table_format
+        self._repeated = repeated
         self._capture = ""
         self._is_named = threading.Event()
 
@@ -262,7 +288,14 @@ class BatchWriter:
 
     def __call__(self, messages: "DataFrame", number: int) -> None:
         self._is_named.wait()
-        write_batch(messages, self._lake, self._entity, f"{self._capture}-{number:010}", self._table_format)
+        write_batch(
+            messages,
+            self._lake,
+            self._entity,
+            f"{self._capture}-{number:010}",
+            self._table_format,
+            is_repeated=number == self._repeated,
+        )
 
 
 def run_captures(

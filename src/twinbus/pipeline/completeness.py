@@ -62,13 +62,25 @@ def complete_text(fragments: Sequence[Complete]) -> str:
 
 def committed_offset(spark: "SparkSession", checkpoint: str) -> JsonOffset:
     """Of the newest batch that is done, in a checkpoint of one source of ours; empty if there is none."""
-    numbers = [
-        {int(name) for name in file_names(spark, f"{checkpoint}/{kind}") if name.isdecimal()}
-        for kind in ("offsets", "commits")
-    ]
-    done = numbers[0] & numbers[1]
+    planned, committed = _batches(spark, checkpoint)
+    done = planned & committed
     found = logged_offsets(file_text(spark, f"{checkpoint}/offsets/{max(done)}")) if done else []
     return found[0] if found else {}
+
+
+def unfinished_batch(spark: "SparkSession", checkpoint: str) -> int | None:
+    """The batch that Spark repeats when a query with this checkpoint starts."""
+    planned, committed = _batches(spark, checkpoint)
+    return max(planned - committed, default=None)
+
+
+def _batches(spark: "SparkSession", checkpoint: str) -> tuple[set[int], set[int]]:
+    """The numbers of those that are in the log, and of those that are done."""
+    planned, committed = (
+        {int(name) for name in file_names(spark, f"{checkpoint}/{kind}") if name.isdecimal()}
+        for kind in ("offsets", "commits")
+    )
+    return planned, committed
 
 
 def complete_fragments(options: ConnectionOptions, entity: str, committed: JsonOffset) -> list[Complete] | None:
@@ -76,7 +88,7 @@ def complete_fragments(options: ConnectionOptions, entity: str, committed: JsonO
     try:
         return LiveEntity(options, entity).call(lambda access: _complete(access, committed))
     except MessagingError as failure:
-        log.warning("Cannot find out up to which number '%s' is captured: %s", entity, failure)
+        log.warning("Cannot determine up to which number '%s' is captured: %s", entity, failure)
         return None
 
 

@@ -98,7 +98,7 @@ class ConnectionOptions:
         place = _only_place(known)
         if place != CONNECTION_STRING and _IS_CONNECTION_STRING.search(known[place]):
             raise OptionError(
-                f"{place} is {_WANTED[place]}, and has a connection string: that is for {CONNECTION_STRING}."
+                f"{place} is {_WANTED[place]}, but has a connection string: use {CONNECTION_STRING} for that."
             )
         _check_proof(known, place)
         made = cls(

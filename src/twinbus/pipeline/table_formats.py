@@ -56,6 +56,24 @@ def replace_partitions(rows: "DataFrame", table_format: TableFormat, place: str,
     writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").save(place)
 
 
+def written_rows(like: "DataFrame", table_format: TableFormat, place: str, column: str, value: str) -> "DataFrame":
+    """Rows with the columns of `like` that are there, where the column of partitions has this value. The place must exist."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    spark = like.sparkSession
+    match table_format:
+        case TableFormat.PARQUET:
+            # Not inferred: a folder may have no rows, or rows of a release that had fewer columns.
+            schema = StructType([*like.schema.fields, StructField(column, StringType())])
+            written = spark.read.schema(schema).parquet(place)
+        case TableFormat.DELTA:
+            written = spark.read.format("delta").load(place)
+        case TableFormat.ICEBERG:
+            written = spark.table(place)
+    return written.where(f.col(column) == value).select(*like.columns)
+
+
 def _replace_in_iceberg(rows: "DataFrame", table: str, columns: Sequence[str]) -> None:
     from pyspark.sql import functions as f
 

@@ -69,7 +69,7 @@ def _refusal(visit: Visit, error: Exception) -> Response:
     status = error.status if isinstance(error, MessagingError) else UNEXPECTED
     if text is None:
         log.exception("page=%s", visit.request.url.path)
-        text = "Something unexpected happened. The portal's log says what; please report it as a bug."
+        text = "Something unexpected happened. Details are in the portal's log; please report it as a bug."
     if isinstance(error, Unauthorized):
         status = 403  # 401 would ask the browser for a password that does not exist
     if "application/json" in visit.request.headers.get("accept", ""):

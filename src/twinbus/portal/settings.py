@@ -30,7 +30,7 @@ class PortalSettings:
             raise ArgumentError("A certificate needs its key: give both --tls-cert and --tls-key.")
         if not self.is_loopback and not self.uses_tls:
             raise ArgumentError(
-                f"Other machines can connect to {self.host}, so keys would cross the network in plain text. "
+                f"Other machines can connect to {self.host}, so keys would be sent in plain text. "
                 "Add --tls, or --tls-cert and --tls-key."
             )
 

@@ -62,7 +62,7 @@ class Visit:
         """Of the entity that the page is about. Raises ArgumentError."""
         path = self.query.get("path", "").strip("/")
         if not path:
-            raise ArgumentError("The address names no entity. Choose one in the list of entities.")
+            raise ArgumentError("The address has no entity. Choose one in the list of entities.")
         return path
 
     def frame(self, screen: str) -> Frame:

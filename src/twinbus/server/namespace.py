@@ -131,6 +131,7 @@ class NamespaceServer:
         self.metering: Metering | None = None
         self._web_tokens: WebTokens | None = None
         self._servers: list[asyncio.Server] = []
+        self._http_server: HttpServer | None = None
         self._doors: dict[Door, tuple[MakeProtocol, ssl.SSLContext | None]] = {}
         self.reassembly = SharedReassembly(settings.shared_limits.incomplete_size_max)
         self.refusals = RefusalLog()
@@ -148,8 +149,20 @@ class NamespaceServer:
         try:
             await self._start(prepare)
         except BaseException:
-            self._close_rest()
+            await self._give_up()
             raise
+
+    async def _give_up(self) -> None:
+        """A start that failed, wherever that was."""
+        try:
+            for server in self._servers:
+                server.close()
+            if self._http_server is not None:
+                await self._http_server.stop()
+            if self.metering is not None:
+                await self.metering.stop()
+        finally:
+            self._close_rest()
 
     async def _start(self, prepare: "Prepare | None") -> None:
         settings, loop = self.settings, asyncio.get_running_loop()
@@ -290,16 +303,16 @@ class NamespaceServer:
     async def _make_pages(self) -> None:
         self.http = HttpApplication(self._http_parts())
         application = self.http.guarded if self._spans is None else self._spans.traced(self.http.guarded)
-        self._http_server = HttpServer(application, self.admission)
-        self._http_server.start()
+        self._http_server = http_server = HttpServer(application, self.admission)
+        http_server.start()
         loop = asyncio.get_running_loop()
         tls = tls_files(self.settings, self.clock.now())
         self.tls_authority = tls.authority
-        shared = partial(SharedPort, self._transport, self._http_server.protocol, self.admission, loop)
+        shared = partial(SharedPort, self._transport, http_server.protocol, self.admission, loop)
         self._doors = {
             Door.SHARED: (partial(shared, tls=tls.context), None),
             Door.TLS: (shared, tls.context),
-            Door.HTTP: (self._http_server.protocol, None),
+            Door.HTTP: (http_server.protocol, None),
         }
 
     async def _listen(self) -> None:
@@ -377,7 +390,8 @@ class NamespaceServer:
         for undecided in tuple(self.admission.undecided):
             undecided.cut()
         self.http.close()
-        await self._http_server.stop()
+        if self._http_server is not None:
+            await self._http_server.stop()
         self._beat.stop()
         await self.stores.stop()
         if self.metering is not None:

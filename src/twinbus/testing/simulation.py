@@ -138,7 +138,7 @@ class SimReceiver:
     def deliver(self, deliveries: list[TakenMessage]) -> None:
         self._deliveries += deliveries
 
-    def credit_returned(self) -> None:
+    def credit_returned(self, now: Millis) -> None:
         """It may be given elsewhere."""
 
     def session_lost(self, error: MessagingError) -> None:

@@ -45,6 +45,12 @@ def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamespaceProcess]:
     process.kill()
 
 
+@pytest.fixture(autouse=True)
+def room_for_queues(bus: NamespaceProcess) -> Iterator[None]:
+    yield
+    bus.delete_queues()
+
+
 @pytest.fixture
 def wire() -> Iterator[Tripwire]:
     made = Tripwire()

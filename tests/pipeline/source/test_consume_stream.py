@@ -20,7 +20,7 @@ from twinbus.pipeline.source.access.entity_access import Claim, EntityAccess
 from twinbus.pipeline.source.access.own_access import OwnAccess
 from twinbus.pipeline.source.claims import release_claims
 from twinbus.pipeline.source.consume_stream import ConsumeStream
-from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed, detected, plain
+from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed, SourceUnavailable, detected, plain
 from twinbus.pipeline.source.offsets import lag
 from twinbus.pipeline.source.option_table import STREAM
 from twinbus.pipeline.source.planning import BatchLimit
@@ -338,6 +338,35 @@ def test_a_query_that_starts_again_leaves_alone_what_another_has_claimed_since(
     second.run()
     assert second.kept == names(4)
     assert bus.counts(path) == (0, 0)
+
+
+def test_a_batch_whose_messages_another_run_of_the_query_removes_fails_and_is_not_read_in_part(bus: Bus) -> None:
+    """A sink that keeps one version of each batch would lose them: the other run has written all of it, and this one would replace
+    that."""
+    path = bus.queue(enable_partitioning=True)
+    bus.spread(path, names(40))
+    first = consume(bus, path, maxMessagesPerTrigger="20")
+    with pytest.raises(Died):
+        first.run(dies_at("logged", 2))
+    late = bus.stream(path, mode="consume")
+    start, end = map(json.loads, first.log[-2:])
+    planned = late.partitions(start, end)
+    first.run()
+    assert first.sizes == [0, 20, 20]
+    with pytest.raises(SourceUnavailable, match=f"20 of 20 messages that a batch of '{path}' claimed are gone"):
+        rows(late, planned)
+
+
+def test_a_batch_that_is_run_again_has_what_is_left_of_its_claim(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(5))
+    query = consume(bus, path)
+    with pytest.raises(Died):
+        query.run(dies_at("logged", 2))
+    with BlockingNamespace.connect(bus.namespace.connection_string) as client:
+        client.run(client.entity(path).receive_deferred([2, 5], deletes=True))
+    query.run()
+    assert query.kept == ["m0", "m2", "m3"]
 
 
 def test_what_an_application_deferred_in_an_entity_that_was_made_again_is_not_deleted(bus: Bus) -> None:

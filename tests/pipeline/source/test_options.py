@@ -85,7 +85,7 @@ def test_values_are_read(given: dict[str, str], field: str, value: Any) -> None:
     [
         ({"maxMessagePerTrigger": "5"}, "Do you mean maxMessagesPerTrigger"),
         ({"zzz": "5"}, "has no option 'zzz'"),
-        ({"path": "orders"}, "load\\(\\) takes no path"),
+        ({"path": "orders"}, "load\\(\\) does not accept a path"),
         ({"provider": "servicebus"}, "CREATE TEMPORARY VIEW … USING servicebus"),
         ({"endingOffsets": "earliest"}, "must be latest or sequence numbers by fragment: "),
         ({"startingOffsets": "[1]"}, "'\\[1\\]'; it must be earliest or latest or sequence numbers by fragment: "),

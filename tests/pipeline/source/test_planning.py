@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twinbus.pipeline.source.planning import MessageSlices, fair_shares, input_partitions, row_limit, task_count
-from twinbus.pipeline.source.ranges import count
+from twinbus.pipeline.source.ranges import RangeSet, count, outside
 
 available = st.dictionaries(st.integers(0, 15), st.integers(0, 50))
 
@@ -58,6 +58,21 @@ ranges = st.lists(st.tuples(st.integers(0, 15), st.integers(1, 60)), max_size=20
         for index, (place, size) in enumerate(sizes)
     ]
 )
+
+
+@given(ranges, ranges, st.integers(1, 9))
+def test_tasks_must_find_what_of_their_numbers_is_surely_there(
+    whole: list[tuple[int, int]], others: list[tuple[int, int]], tasks_max: int
+) -> None:
+    whole = sorted(whole)
+    held = outside(whole, others)
+    tasks = input_partitions([("a", whole)], tasks_max, is_own=True, held=held)
+    for task in tasks:
+        for part in task.slices:
+            assert part.count_min == sum(
+                number in RangeSet(held) for first, end in part.ranges for number in range(first, end)
+            )
+    assert sum(part.count_min for task in tasks for part in task.slices) == count(held)
 
 
 @given(ranges, ranges, st.integers(1, 9))

@@ -14,7 +14,9 @@ IDS = StructType().add("messageId", StringType())
 WRONG = [
     pytest.param({"queues": "a,b"}, IDS, "queues is for a batch query only", id="option"),
     pytest.param({"queue": "a", "endingOffsets": '{"0": 3}'}, IDS, "endingOffsets is for a batch query", id="ending"),
-    pytest.param({"queue": "a"}, StructType().add("id", StringType()), "schema has a column 'id'", id="schema"),
+    pytest.param(
+        {"queue": "a"}, StructType().add("id", StringType()), "schema has an unknown column 'id'", id="schema"
+    ),
 ]
 
 

@@ -52,6 +52,8 @@ class History:
     """Bodies that were sent to where duplicates are detected."""
     refusals: list[str] = field(default_factory=list)
     """Sends without a key that a node refused, or that the SDK's own retries did not bring in."""
+    broken_receivers: list[str] = field(default_factory=list)
+    """Clients that ended by an error that they do not expect of the SDK: what they were to receive is received by nobody."""
 
     @property
     def missing(self) -> set[str]:
@@ -83,6 +85,8 @@ class History:
             numbers[receipt.body].add(receipt.number)
         if twice := [body for body in self.sent_once if len(numbers[body]) > 1]:
             found.append(f"stored twice where duplicates are detected: {sorted(twice)[:5]}")
+        if self.broken_receivers:
+            found.append(f"{len(self.broken_receivers)} receivers broke: {self.broken_receivers}")
         if self.refusals:
             found.append(f"{len(self.refusals)} sends without a key failed: {self.refusals[:5]}")
         return found + self._held_twice()

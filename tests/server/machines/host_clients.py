@@ -7,9 +7,10 @@ themselves. One is connected through a balancer with the retries that the SDK ha
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from itertools import count
+from traceback import format_exception
 from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -123,7 +124,7 @@ class Clients:
         for place, session in enumerate(sessions):  # two contend for each
             receivers += [self._receive_session(session, place + offset) for offset in (0, 1)]
         sending = [asyncio.create_task(each) for each in senders]
-        receiving = [asyncio.create_task(each) for each in receivers]
+        receiving = [asyncio.create_task(self._noticed(each)) for each in receivers]
         try:
             yield
             self._stop.set()
@@ -137,6 +138,12 @@ class Clients:
             with suppress(asyncio.CancelledError):
                 await checking
             await checks.balancer.stop()
+
+    async def _noticed(self, receiver: Coroutine[Any, Any, None]) -> None:
+        try:
+            await receiver
+        except Exception as broken:
+            self.history.broken_receivers.append("".join(format_exception(broken)[-5:]))
 
     async def _all_found(self) -> None:
         """Or until nothing has been found for a while: on a busy machine receivers may be minutes behind."""

@@ -36,6 +36,7 @@ def test_each_violation_is_found() -> None:
     copies = [got(1.0, "a", 1), got(3.0, "a", 2)]
     assert "stored twice" in History({"a"}, {"a"}, copies, sent_once={"a"}).violations()[0]
     assert "without a key" in History(refusals=["the line broke"]).violations()[0]
+    assert "receivers broke" in History(broken_receivers=["KeyError: 'handle'"]).violations()[0]
     history = History({"1/2", "1/1"}, {"1/2", "1/1"}, [got(1.0, "1/2", 2), got(1.0, "1/1", 1)])
     history.holds = [Hold("s", 1.0, 4.0), Hold("s", 3.0, 5.0)]
     history.completed_of["s"] = [Completion("1/2", 1.0, 1.5), Completion("1/1", 2.0, 2.5)]

@@ -16,6 +16,7 @@ from twinbus.errors import ArgumentError, MessagingError, OutcomeUnknown
 from twinbus.server.machines import tcp_mesh
 from twinbus.server.machines.identity import Authority, host_of, line_contexts, new_authority
 from twinbus.server.machines.tcp_mesh import STRANGERS, TOO_MANY_HANDSHAKES, NodeAddress, TcpMesh
+from twinbus.server.nodes.mesh import LineSocket
 
 PATIENCE_S = 60.0
 ECHO, HANG = 77, 78
@@ -99,6 +100,31 @@ async def test_a_line_that_was_cut_is_there_again_and_what_was_asked_on_it_is_un
         assert isinstance(answered[0], OutcomeUnknown)
         await until(lambda: one.mesh.lines.get(2) not in (None, first))
         assert await one.ask(other, ECHO) == b"hello"
+
+
+async def test_a_line_that_broke_before_its_dial_was_known_to_have_succeeded_is_dialled_again(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tcp_mesh, "DIAL_EVERY_S", 0.01)
+    one, other = End(authority, 1), End(authority, 2)
+    made: list[LineSocket] = []
+
+    class Short(LineSocket):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            if made == [self]:
+                transport.close()
+                self.connection_lost(None)
+
+    def shell(number: int) -> LineSocket:
+        mesh = one.mesh
+        made.append(Short(mesh._me, mesh._listener, mesh._clock, number, mesh._broken))
+        return made[-1]
+
+    monkeypatch.setattr(one.mesh, "_shell", shell)
+    async with running(one, other):
+        assert await one.ask(other, ECHO) == b"hello"
+        assert len(made) == 2
 
 
 @pytest.mark.parametrize("numbers", [(1, 2), (2, 1)])

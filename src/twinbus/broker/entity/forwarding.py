@@ -63,32 +63,36 @@ class Forwarder:
 
     def __init__(self, find: Find) -> None:
         self._find = find
-        self._busy: set[int] = set()
 
     def pump(self, fragment: Fragment, now: Millis) -> None:
         """Send on what is ready, if the queue forwards and gives messages, and the last run has ended."""
         path = fragment.forwards_to
-        if path is None or fragment.key in self._busy or not fragment.settings.can_receive:
+        if path is None or not may_begin(fragment) or not fragment.settings.can_receive:
             return
         messages = take(fragment, fragment.lane, RUN_MAX, now)
         if not messages:
             return
         deliveries = fragment.locks.lock(messages, NEVER)
-        self._busy.add(fragment.key)
         ForwardingRun(self, fragment, deliveries, now).send(self._find(path), path)
 
     def run_ended(self, fragment: Fragment, now: Millis) -> None:
-        self._busy.discard(fragment.key)
         if fragment.is_available:
             self.pump(fragment, now)
 
 
+def may_begin(fragment: Fragment) -> bool:
+    """Whether the last run has ended, and there is time for another one."""
+    return fragment.broker.may_forward and fragment.key not in fragment.broker.forwarding
+
+
 class RunOwner(Protocol):
-    def run_ended(self, fragment: Fragment, now: Millis) -> None: ...
+    def run_ended(self, fragment: Fragment, now: Millis) -> None:
+        """The next one may begin."""
+        ...
 
 
 class ForwardingRun:
-    """Messages of one fragment on their way to the target; takes the target's answers."""
+    """Messages of one fragment on their way to the target; takes the target's answers. Under way from when it is made."""
 
     def __init__(self, owner: RunOwner, fragment: Fragment, deliveries: list[TakenMessage], now: Millis) -> None:
         self._owner = owner
@@ -99,6 +103,7 @@ class ForwardingRun:
         self._sent: list[TakenMessage] = []
         self._messages: list[Message] = []  # as they were sent on
         self._waiting: list[bytes] = []
+        fragment.broker.forwarding.add(fragment.key)
 
     def send(self, target: Target | None, path: str) -> None:
         tired = [
@@ -193,6 +198,7 @@ class ForwardingRun:
     def _close(self, count: int, now: Millis) -> None:
         self._open_count -= count
         if self._open_count == 0:
+            self._fragment.broker.forwarding.discard(self._fragment.key)
             self._owner.run_ended(self._fragment, now)
 
 

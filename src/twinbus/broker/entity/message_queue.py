@@ -173,8 +173,10 @@ class MessageQueue:
         else:
             self._desk.pump_all(now)
 
-    def recall(self, receiver: Consumer, now: Millis) -> None:
-        """Its credit is 0 now: what was passed on of it before comes back, as messages or as credit. Here nothing is passed on."""
+    def recall(self, receiver: Consumer, now: Millis, *, waits: bool = True) -> None:
+        """Its credit is 0 now: what was passed on of it before comes back, as messages or as credit. Here nothing is passed on.
+
+        `waits`: for what is being read from a store."""
 
     def close(self, error: MessagingError) -> None:
         """Nothing can be received: its receivers, and those that wait for a session of it, get this error."""

@@ -82,7 +82,9 @@ class SessionDesk:
         fragment = self.place(session_id)
         if not fragment.is_available or not fragment.broker.may_hand_over():
             return fragment.broker.unavailable()
-        lock = self.sessions_of(fragment).lock_of(session_id, now)
+        sessions = self.sessions_of(fragment)
+        sessions.end_overdue(session_id, now)
+        lock = sessions.lock_of(session_id, now)
         if request.token is not None and lock is None:
             return SessionLockLost(
                 f"Nobody holds the message session '{session_id}' any more. Accept it without a lock token."

@@ -12,7 +12,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from twinbus.broker.consumer import SessionLock
-from twinbus.broker.entity.forwarding import RUN_MAX, Find, ForwardingRun
+from twinbus.broker.entity.forwarding import RUN_MAX, Find, ForwardingRun, may_begin
 from twinbus.broker.entity.placement import Placement
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.fragment import Fragment
@@ -115,7 +115,6 @@ class Transfers:
         self.fragments = fragments
         self._settings = settings
         self._find = find
-        self._busy: set[int] = set()
         for fragment in fragments:
             fragment.set_watcher(self)
 
@@ -167,23 +166,21 @@ class Transfers:
     # Called by the runs
 
     def run_ended(self, fragment: Fragment, now: Millis) -> None:
-        self._busy.discard(fragment.key)
         if fragment.is_available:
             self._pump(fragment, now)
 
     def _pump(self, fragment: Fragment, now: Millis) -> None:
         """Hand on the first messages that are for one destination, if the last run has ended."""
-        if fragment.key in self._busy:
+        if not may_begin(fragment):
             return
         messages = take(fragment, fragment.lane, RUN_MAX, now)
         if not messages:
             return
-        self._busy.add(fragment.key)
         path = destination_of(messages[0])
         count = next((place for place, each in enumerate(messages) if destination_of(each) != path), len(messages))
-        deliveries = fragment.locks.lock(messages[:count], NEVER)
+        forwarded = ForwardingRun(self, fragment, fragment.locks.lock(messages[:count], NEVER), now)
         fragment.put_back(messages[count:], now)
-        ForwardingRun(self, fragment, deliveries, now).send(self._find(path), path)
+        forwarded.send(self._find(path), path)
 
 
 def destination_of(message: StoredMessage) -> str:

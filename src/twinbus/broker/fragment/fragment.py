@@ -176,10 +176,13 @@ class Fragment:
 
     def move_out(self, travels: Callable[[SessionLock], bool]) -> MovedLocks:
         """The store moves to another node, and everything is forgotten here. Returns what is locked, without the message sessions that
-        do not travel: whoever holds the rest is not told, and goes on there."""
+        do not travel: whoever holds the rest is not told, and goes on there. What is on its way to another entity is nobody's there: it
+        would be locked for good, since whoever forwards it from here does not find it any more."""
         sessions = [] if self.sessions is None else self.sessions.move_out(travels)
         messages = self.locks.moved()
-        if self.sessions is not None:
+        if self.sessions is None:
+            messages = [message for message in messages if message.locked_until < NEVER]
+        else:
             tokens = {token for session in sessions for token in session.tokens}
             messages = [message for message in messages if message.lock_token in tokens]
         self.is_loaded = False

@@ -198,8 +198,8 @@ class Lane:
         elif self.beyond > 0:
             self.beyond -= 1
 
-    def remove_all(self, numbers: Sequence[int], seen: int) -> None:
-        """As `remove`, of many, which rise. `seen`: whatever else is active up to this number is handed over, being changed or has
+    def remove_all(self, numbers: Sequence[int], after: int, seen: int) -> None:
+        """As `remove`, of many, which rise. Whatever else is active above `after` and up to `seen` is handed over, being changed or has
         expired, so nobody has to look for it again."""
         ready, leaving = self.ready, set(numbers)
         if ready and numbers and numbers[0] <= ready[-1].sequence_number:
@@ -211,7 +211,8 @@ class Lane:
         else:
             beyond = len(leaving)
         self.beyond = max(0, self.beyond - beyond)
-        if not ready and self.is_open and not self.is_filling:
+        # Below `after` something may have come back since it was looked for, and the tail is below that then.
+        if not ready and self.is_open and not self.is_filling and self.tail >= after:
             self.tail = max(self.tail, seen)
 
     def open(self) -> None:

@@ -165,17 +165,20 @@ class MessageSessions:
 
     def accept(self, session_id: str, now: Millis, *, is_exclusive: bool = True) -> SessionLock:
         """Hold a session that is free."""
-        assert self.lock_of(session_id, now) is None
         key = session_key(session_id)
-        stale = self._held.get(key)
-        if stale is not None:
-            self.lose(stale.lock, now)
+        assert key not in self._held
         token = None if is_exclusive else self._fragment.broker.random.randbytes(TOKEN_SIZE)
         lock = self._new_lock(session_id, now, token)
         self._held[key] = _Held(lock)
         self._listed.pop(key, None)
         self._fragment.open_lane(self._lane(key, session_id), now)
         return lock
+
+    def end_overdue(self, session_id: str, now: Millis) -> None:
+        """Its lock has ended, and may not have been looked at since. Whoever waits for a session may have this one afterwards."""
+        held = self._held.get(session_key(session_id))
+        if held is not None and held.lock.locked_until <= now:
+            self.lose(held.lock, now)
 
     def take_over(self, lock: SessionLock, session_id: str, now: Millis) -> SessionLock:
         """A new hold in place of this one, with the same token and a new lock duration; the id as it was asked with."""

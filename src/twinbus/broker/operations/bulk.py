@@ -180,7 +180,7 @@ class _UnreadChange:
             found, now = yield from read_timed(fragment, scan)
             free = _free_unread(fragment, found)
             if free.numbers:
-                fragment.lane.remove_all(free.numbers, free.numbers[-1])
+                fragment.lane.remove_all(free.numbers, after, free.numbers[-1])
                 decision = Decision(fragment)
                 decision.claim_unread(free, owner)
                 yield from commit(decision, [fragment.lane])

@@ -52,7 +52,7 @@ def _print_outage(console: Console, summary: Summary) -> None:
     )
     _print_sums(console, "What the outage cost", "step", rows, summary)
     console.print(
-        f"{outage.extra_units:,} operations more than without an outage: {money_text(outage.extra_money)}, "
+        f"{outage.extra_units:,} more operations than without an outage: {money_text(outage.extra_money)}, "
         f"{money_text(summary.list_money(outage.extra_units))} at the list price\n",
         markup=False,
     )

@@ -37,7 +37,7 @@ FAILOVER_INTERVAL_TEXT = short_duration(millis_of(FAILOVER_INTERVAL_DEFAULT))
 RATE_MAX = 1_000_000_000
 COUNT_MAX = 1_000_000
 
-app = Group("Estimate what operations will cost, and explain what they did cost.")
+app = Group("Estimate what operations will cost, and explain what they have cost.")
 cost_log.register(app)
 
 
@@ -99,7 +99,7 @@ def prices_command(
     output = Output(as_json=as_json)
     if write is not None:
         _write_new(write, example_text())
-        output.done(f"Wrote {write}. Put your prices in and use it with --prices {write}", file=str(write))
+        output.done(f"Wrote {write}. Edit the prices and use it with --prices {write}", file=str(write))
         return
     sheet = read_price_sheet(prices)
     rows = [

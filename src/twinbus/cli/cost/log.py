@@ -80,7 +80,9 @@ def explain_command(
 def _not_found(found: "Explanation", sick_count: int) -> str:
     text = f"No operation on a message '{found.message_id}' is in the log."
     if found.aggregated:
-        text += f" {found.aggregated:,} operations were logged as sums, without message ids; it may be among them."
+        text += (
+            f" {found.aggregated:,} operations were logged as sums, without message ids; this one may be among them."
+        )
     if sick_count:
         text += f" {sick_count:,} files of the log cannot be read."
     return text + " A log given by its folder may be five minutes behind."
@@ -98,7 +100,7 @@ def what_if_command(
     ping_interval_was: Annotated[
         str, typer.Option("--ping-interval-was", help="The time between pings in the log.")
     ] = PING_INTERVAL_TEXT,
-    without_pairing: Annotated[bool, typer.Option("--without-pairing", help="As if there were no pair.")] = False,
+    without_pairing: Annotated[bool, typer.Option("--without-pairing", help="Without a pair.")] = False,
     with_prices: Annotated[
         Path | None, typer.Option("--with-prices", metavar="FILE", help="Another price sheet.")
     ] = None,

@@ -37,7 +37,7 @@ def print_explanation(console: Console, found: "Explanation", sheet: PriceSheet,
     table.add_row("", "together", "", "", "", "", *sums, style="bold")
     console.print(table)
     if found.was_failed_over:
-        console.print("It was failed over: four operations instead of two, each with all its bytes.")
+        console.print("It failed over: four operations instead of two, each with its full size.")
     if found.aggregated:
         console.print(
             f"{found.aggregated:,} operations on these entities in these hours were logged as sums without message ids; "

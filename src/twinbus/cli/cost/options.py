@@ -50,7 +50,7 @@ def find_logs(given: Sequence[Path] | None, data: Path) -> list[Path]:
             found |= {folder} if folder.is_dir() else set()
     if not found:
         raise ArgumentError(
-            f"No namespace below {data} has anything in its operations log. Use a namespace there, or give the folder of a log."
+            f"No namespace below {data} has operations in its log. Use a namespace there, or give the folder of a log."
         )
     return sorted(found)
 
@@ -61,5 +61,5 @@ def duration_option(option: str, text: str) -> timedelta:
     except ArgumentError as wrong:
         raise ArgumentError(f"{option}: {wrong}") from None
     if duration >= NEVER_DELTA:
-        raise ArgumentError(f"{option}: 'never' has no length. Write it like 30s, 5m, 1h or 7d.")
+        raise ArgumentError(f"{option}: 'never' is not a length. Write it like 30s, 5m, 1h or 7d.")
     return duration

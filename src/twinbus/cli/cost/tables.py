@@ -80,10 +80,10 @@ def print_estimate(console: Console, result: Estimate, sheet: PriceSheet, warnin
     list_price = result.plan.list_price
     console.print(f"Plan {result.plan.name}, {sheet.caption}", markup=False)
     console.print(
-        f"Money of a line is at the list price, {money_text(list_price.price)} per million operations.\n", markup=False
+        f"Costs are at the list price, {money_text(list_price.price)} per million operations.\n", markup=False
     )
     lines = [line for line in result.lines if line.when is not When.OUTAGE]
-    _print_lines(console, "All the time", lines, result, is_outage=False)
+    _print_lines(console, "Always", lines, result, is_outage=False)
     outage = [line for line in result.lines if line.when is When.OUTAGE]
     _print_lines(
         console, f"While the primary is unavailable ({result.deployment.outage})", outage, result, is_outage=True
@@ -103,7 +103,7 @@ def _print_lines(console: Console, title: str, lines: Sequence[Line], result: Es
     if is_outage:
         table.add_column("this outage", justify="right")
         table.add_column("money", justify="right")
-    table.add_column("formula of an hour")
+    table.add_column("formula per hour")
     for line in lines:
         cells = [line.name, *(count_text(line.operations(hours)) for _, hours in PERIODS)]
         cells += [money_text(result.list_money(line.operations(hours))) for _, hours in PERIODS]
@@ -115,7 +115,7 @@ def _print_lines(console: Console, title: str, lines: Sequence[Line], result: Es
 
 
 def _print_bills(console: Console, result: Estimate) -> None:
-    title = "Bill of 30 days with this outage in it"
+    title = "Bill of 30 days with this outage"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.add_column("namespace")
     for name in ("operations", "charged", "MB", "for operations", "for bandwidth", "base", "money"):

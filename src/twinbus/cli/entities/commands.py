@@ -93,7 +93,7 @@ GROUPS = (
         MESSAGE_COUNTS | TRANSFER_COUNTS | TIMES,
         ("name", "status", "availability", "active", "dead_letter", "messages", "sessions", "forward_to"),
         "subscriptions of a topic",
-        after_creation=" It takes every message until its rule $Default is deleted.",
+        after_creation=" It receives every message until its rule $Default is deleted.",
     ),
 )
 
@@ -121,7 +121,7 @@ def _commands(group: EntityGroup) -> typer.Typer:
     add(
         "update",
         _update,
-        f"Update a {word}; properties that are not given stay as they are.",
+        f"Update a {word}; omitted properties stay unchanged.",
         [*entity, *update_options(kind)],
     )
     add("delete", _delete, f"Delete a {word} {group.deleted}.", [*entity, YES])

@@ -22,7 +22,7 @@ CorrelationOption = Annotated[
     typer.Option(
         "--match",
         metavar=PAIR_METAVAR,
-        help="A property that must be equal, in type too, as in send -p; sys.Label and so on for system fields.",
+        help="A property that must be equal, including its type, as in send -p; for system fields sys.Label and so on.",
     ),
 ]
 ActionOption = Annotated[
@@ -53,7 +53,7 @@ def create(
     match: CorrelationOption = None,
     action: ActionOption = None,
 ) -> None:
-    """Create a rule. Without --sql and --match it takes every message."""
+    """Create a rule. Without --sql and --match it matches every message."""
     with call.administration() as client:
         created = client.create_rule(topic, subscription, name, filter=_filter(sql, match), action=_action(action))
     call.output.done(f"Rule '{name}' of '{topic}/{subscription}' is created.", **_record(created))
@@ -68,7 +68,7 @@ def show(call: Call, topic: TopicArgument, subscription: SubscriptionArgument, n
 
 @command(app, "list")
 def list_rules(call: Call, topic: TopicArgument, subscription: SubscriptionArgument) -> None:
-    """List the rules of a subscription in the order of their names."""
+    """List the rules of a subscription by name."""
     with call.administration() as client:
         call.output.table(COLUMNS, [_record(rule) for rule in client.list_rules(topic, subscription)])
 
@@ -84,7 +84,7 @@ def update(
     match: CorrelationOption = None,
     action: ActionOption = None,
 ) -> None:
-    """Update the filter or the action of a rule; what is not given stays as it is. --action '' removes the action."""
+    """Update the filter or the action of a rule; omitted parts stay unchanged. --action '' removes the action."""
     if sql is None and not match and action is None:
         raise ArgumentError(NOTHING_TO_UPDATE)
     with call.administration() as client:

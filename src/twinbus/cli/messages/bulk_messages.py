@@ -95,10 +95,10 @@ def sessions(
     *,
     subscription: SubscriptionOption = None,
     count: Annotated[
-        int, typer.Option("--count", "-c", min=1, max=SESSIONS_MAX, help="How many sessions to show at most.")
+        int, typer.Option("--count", "-c", min=1, max=SESSIONS_MAX, help="Maximum number of sessions to show.")
     ] = 20,
 ) -> None:
-    """Show how many messages wait in which message session, those with most first."""
+    """Show how many messages wait in each message session, the fullest first."""
     path = path_of(entity, subscription, dead_letter=False)
     with call.blocking() as namespace:
         found = namespace.run(namespace.extras(path).count_sessions(top=count))

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from itertools import chain, islice, repeat
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -40,7 +40,7 @@ NEXT_SESSION = "next"
 NEEDS_SESSION = re.compile("requires (message )?sessions")  # of twinbus, of Azure
 LINE_SUFFIXES = (".jsonl", ".ndjson")
 
-CountOption = Annotated[int, typer.Option("--count", "-c", min=1, max=COUNT_MAX, help="How many messages.")]
+CountOption = Annotated[int, typer.Option("--count", "-c", min=1, max=COUNT_MAX, help="Number of messages.")]
 SessionOption = Annotated[
     str | None, typer.Option("--session", help=f"Message session to use; '{NEXT_SESSION}' takes the next free one.")
 ]
@@ -72,7 +72,9 @@ def send(
     ] = None,
     lines: Annotated[
         bool | None,
-        typer.Option("--lines/--whole", help="With --file: a message for each line, or one, whatever its name."),
+        typer.Option(
+            "--lines/--whole", help="With --file: one message per line, or one in all, whatever the file name."
+        ),
     ] = None,
     count: CountOption = 1,
     message_id: Annotated[str | None, typer.Option("--message-id", help="Generated if omitted.")] = None,
@@ -87,8 +89,8 @@ def send(
             "--property",
             "-p",
             metavar=PAIR_METAVAR,
-            help=f"An application property. JSON's numbers, true and false are sent as such, all else as text, unless a "
-            f"type is given: {TYPE_NAMES}.",
+            help=f"An application property. JSON numbers, true and false are sent as such and all else as text, unless "
+            f"a type is given: {TYPE_NAMES}.",
         ),
     ] = None,
     ttl: Annotated[
@@ -108,7 +110,9 @@ def send(
     properties = for_official_client(read_pairs(property_, "--property"))
     life, due_at = _time_to_live(ttl), _due_at(delay)
     if None not in (session, partition_key) and session != partition_key:
-        raise ArgumentError("A message session is a partition key. Omit --partition-key, or make both the same.")
+        raise ArgumentError(
+            "The message session is also the partition key. Omit --partition-key, or make both the same."
+        )
 
     def message(content: str | bytes) -> ServiceBusMessage:
         return ServiceBusMessage(
@@ -122,6 +126,10 @@ def send(
             scheduled_enqueue_time_utc=due_at,
         )
 
+    try:
+        message("")
+    except ValueError as refused:  # an id that is too long, for instance
+        raise ArgumentError(str(refused)) from None
     sent = 0
     bodies = _bodies(body, file, lines, count)
     try:
@@ -171,7 +179,7 @@ def receive(
         raise ArgumentError("--delay is for messages that are abandoned. Add --leave.")
     wait_s = RECEIVE_WAIT_S if wait is None else wait.total_seconds()
     if not wait_s:
-        raise ArgumentError("--wait has to be longer than 0. Write it like 200ms or 5s.")
+        raise ArgumentError("--wait must be longer than 0. Write it like 200ms or 5s.")
     records: list[dict[str, Any]] = []
     try:
         with (
@@ -216,7 +224,7 @@ def peek(
     """Show messages without receiving them, including locked, deferred and scheduled ones."""
     if filter_ is not None:
         if merged or start or session is not None:
-            raise ArgumentError("--filter looks through all messages. Omit --merged, --from and --session.")
+            raise ArgumentError("--filter searches all messages. Omit --merged, --from and --session.")
         from twinbus.cli.messages.one_by_one import peek_filtered
 
         peek_filtered(call, path_of(entity, subscription, dead_letter), filter_, count)
@@ -280,13 +288,13 @@ def _bodies(body: str | None, file: Path | None, by_line: bool | None, count: in
     if body is not None and file is not None:
         raise ArgumentError("Give a text or --file, not both.")
     if by_line is not None and file is None:
-        raise ArgumentError("--lines and --whole are for --file. Standard input is read by line.")
+        raise ArgumentError("--lines and --whole need --file. Standard input is read line by line.")
     if body is not None:
         return repeat(body, count)
     if file is None:
         if sys.stdin is None:
             raise ArgumentError("There is no standard input. Give a text or --file.")
-        return islice(_lines(sys.stdin.buffer), COUNT_MAX)
+        return _lines(sys.stdin.buffer)
     is_by_line = file.suffix.lower() in LINE_SUFFIXES if by_line is None else by_line
     return chain.from_iterable(_content(file, is_by_line) for _ in range(count))
 
@@ -309,7 +317,7 @@ def _time_to_live(given: timedelta | None) -> timedelta | None:
     if given is None or given >= NEVER_DELTA:
         return None
     if not timedelta(0) < given <= timedelta(milliseconds=TIME_TO_LIVE_MAX):
-        raise ArgumentError("--ttl: a message can have 1ms to 49d. Omit it for the entity's time to live.")
+        raise ArgumentError("--ttl must be 1ms to 49d. Omit it for the entity's time to live.")
     return given
 
 

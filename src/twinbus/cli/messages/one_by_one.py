@@ -68,7 +68,7 @@ def show_messages(
         int, typer.Option("--count", "-c", min=1, max=SHOWN_MAX, help="With --filter: how many at most.")
     ] = 10,
 ) -> None:
-    """Show messages whole: body, properties and state. One message alone is shown field by field."""
+    """Show complete messages: body, properties and state. A single message is shown field by field."""
     path = path_of(entity, subscription, dead_letter)
     with _ours(call) as namespace:
         found = _found(namespace, path, _chosen(numbers, filter_), filter_, count)
@@ -93,7 +93,7 @@ def resend(
     action: ActionOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Move dead letters back to where they came from, to be delivered as often as new messages."""
+    """Move dead letters back to where they came from and reset their delivery count."""
     from twinbus.client.entity_extras import Repair
 
     path = path_of(entity, subscription, dead_letter=True)
@@ -149,23 +149,28 @@ def dead_letter_messages(
     *,
     filter_: FilterOption = None,
     subscription: SubscriptionOption = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why, for whoever finds them.")] = "By hand",
-    description: Annotated[str | None, typer.Option("--description", help="The same in more words.")] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Reason, for those who find the dead letters.")] = "By hand",
+    description: Annotated[str | None, typer.Option("--description", help="A longer explanation.")] = None,
     yes: YesOption = False,
 ) -> None:
     """Move active messages to the dead-letter queue."""
     path = path_of(entity, subscription, dead_letter=False)
-    chosen = _chosen(numbers, filter_)
+    chosen, is_more = _chosen(numbers, filter_), False
     confirm(f"Dead-letter these messages of '{path}'?", yes, "Nothing was changed.")
     with _ours(call) as namespace:
         if filter_ is not None:
-            previews = _found(namespace, path, chosen, filter_, SHOWN_MAX, (MessageState.ACTIVE,))
-            chosen = {each.sequence_number for each in previews if each.sequence_number is not None}
+            previews = _found(namespace, path, chosen, filter_, SHOWN_MAX + 1, (MessageState.ACTIVE,))
+            is_more = len(previews) > SHOWN_MAX
+            chosen = {each.sequence_number for each in previews[:SHOWN_MAX] if each.sequence_number is not None}
         done = _dead_letter(namespace, path, chosen, reason, description)
     call.output.done(f"{counted(len(done))} of '{path}' dead-lettered.", entity=path, dead_lettered=len(done))
     if done != chosen:
         left = ", ".join(map(str, sorted(chosen - done)))
-        raise CommandFailed(f"Not found among those that can be received: {left}.")
+        raise CommandFailed(f"Not found among the messages that can be received: {left}.")
+    if is_more:
+        raise CommandFailed(
+            f"More messages match: {SHOWN_MAX:,} are dead-lettered at a time. Do it again for the rest."
+        )
 
 
 @command(app, "edit")
@@ -174,16 +179,16 @@ def edit(
     entity: EntityArgument,
     number: Annotated[int, typer.Argument(help="Sequence number.", min=1, max=SEQUENCE_NUMBER_MAX)],
     *,
-    body: Annotated[str | None, typer.Option("--body", help="Another body.")] = None,
+    body: Annotated[str | None, typer.Option("--body", help="New body.")] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", metavar="FILE", exists=True, dir_okay=False, help="Another body, from a file."),
+        typer.Option("--file", metavar="FILE", exists=True, dir_okay=False, help="New body, from a file."),
     ] = None,
     property_: Annotated[
         list[str] | None,
         typer.Option("--property", "-p", metavar=PAIR_METAVAR, help="Set an application property, as in send -p."),
     ] = None,
-    subject: Annotated[str | None, typer.Option("--subject", help="Another subject.")] = None,
+    subject: Annotated[str | None, typer.Option("--subject", help="New subject.")] = None,
     subscription: SubscriptionOption = None,
     dead_letter: DeadLetterOption = False,
     to: Annotated[
@@ -197,7 +202,7 @@ def edit(
     if body is not None and file is not None:
         raise ArgumentError("Give --body or --file, not both.")
     if subscription is not None and to is None:
-        raise ArgumentError("A topic would copy it to every subscription. Say where to send it with --to.")
+        raise ArgumentError("A topic would copy it to every subscription. Choose where to send it with --to.")
     path = path_of(entity, subscription, dead_letter)
     with _ours(call) as namespace:
         found = _found(namespace, path, {number}, None, 1)
@@ -211,7 +216,7 @@ def edit(
         page = namespace.run(namespace.extras(path).repair_numbers(Repair(removes=True, states=EVERY_STATE), [number]))
     if not page.repaired:
         raise CommandFailed(
-            f"The changed copy was sent to '{to or entity}', but message {number} is held: remove it later."
+            f"The changed copy was sent to '{to or entity}', but message {number} is locked by a receiver: remove it later."
         )
     call.output.done(f"Message {number} was changed and sent to '{to or entity}'.", number=number, sent_to=to or entity)
 
@@ -281,7 +286,9 @@ def _found(
 def _dead_letter(
     namespace: "BlockingNamespace", path: str, wanted: set[int], reason: str, description: str | None
 ) -> set[int]:
-    receiver, others, done = namespace.receiver(path), list["ReceivedMessage"](), set[int]()
+    # Those that are not wanted are held meanwhile, so the credit is what can be searched.
+    receiver = namespace.receiver(path, credit=SEARCHED_MAX)
+    others, done = list["ReceivedMessage"](), set[int]()
     try:
         while done != wanted and len(others) < SEARCHED_MAX:
             page = receiver.receive(PAGE, WAIT_S)

@@ -38,7 +38,7 @@ class StateName(StrEnum):
 
 
 NO_REPAIR = (
-    "This needs a namespace of twinbus: others cannot change messages where they lie. The portal repairs their dead letters by "
+    "This needs a twinbus namespace: others cannot change messages in place. The portal repairs their dead letters by "
     "receiving and sending: twinbus portal --connection-string …"
 )
 
@@ -71,7 +71,7 @@ def repair(
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the messages instead of moving them.")] = False,
     reset_delivery_count: Annotated[
-        bool, typer.Option("--reset-delivery-count", help="Let the messages be delivered as often as new ones.")
+        bool, typer.Option("--reset-delivery-count", help="Reset the delivery count of the messages.")
     ] = False,
     state: Annotated[
         list[StateName] | None, typer.Option("--state", help="Repair messages in this state; active if omitted.")
@@ -151,13 +151,13 @@ def print_outcome(call: Call, path: str, verb: str, standing: "RepairStanding | 
     )
     problems = []
     if standing.held:
-        problems.append(f"{counted(standing.held)} held by receivers: try again when they are settled.")
+        problems.append(f"{counted(standing.held)} locked by receivers: try again when they are settled.")
     if standing.refused:
         reasons = "; ".join(f"{each.sequence_number}: {each.reason}" for each in standing.refusals[:REASONS_SHOWN])
-        problems.append(f"{counted(standing.refused)} left as they are. {reasons}")
+        problems.append(f"{counted(standing.refused)} left unchanged. {reasons}")
     if standing.passed_over:
         fragments = ", ".join(map(str, standing.passed_over))
-        problems.append(f"Unavailable and passed over: fragment {fragments}. Repair again when the store is back.")
+        problems.append(f"Unavailable and skipped: fragment {fragments}. Repair again when the store is back.")
     if problems:
         raise CommandFailed(" ".join(problems))
 

@@ -18,7 +18,7 @@ app = Group("Create, show and delete access rules, and generate new keys for the
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the access rule.")]
 EntityOption = Annotated[
-    str | None, typer.Option("--entity", metavar="PATH", help="A queue or topic; the namespace itself if omitted.")
+    str | None, typer.Option("--entity", metavar="PATH", help="A queue or topic; the namespace if omitted.")
 ]
 RightOption = Annotated[
     list[Right], typer.Option("--right", case_sensitive=False, help="What the rule allows; Manage includes the others.")
@@ -55,7 +55,7 @@ def regenerate(
     key: Annotated[WhichKey, typer.Option("--key", help="Which of the two keys to replace.")] = WhichKey.PRIMARY,
     entity: EntityOption = None,
 ) -> None:
-    """Generate a new key in place of one of the two; the other one stays valid."""
+    """Replace one of the two keys with a new one; the other stays valid."""
     place = f"/{quote(name, safe='')}/regenerate?key={key.value}"
     _print(call, call.ask("POST", _place(place, entity)), entity)
 
@@ -73,7 +73,7 @@ def rule_named(call: Call, name: str, entity: str | None) -> dict[str, Any]:
         (rule for rule in call.ask("GET", _place("", entity)) if rule["name"] == name), None
     )
     if found is None:
-        raise EntityNotFound(f"There is no access rule '{name}' here. List the rules to see which there are.")
+        raise EntityNotFound(f"There is no access rule '{name}' here. List the rules to see their names.")
     return found
 
 

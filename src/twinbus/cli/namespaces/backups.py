@@ -23,9 +23,9 @@ def backup(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy a namespace to a folder while it serves, or while it is stopped.
+    """Copy a running or stopped namespace to a folder.
 
-    Every messaging store is copied as it was at one moment. The folder holds keys and messages; only its owner can read it.
+    Every messaging store is copied as of one moment. The folder contains keys and messages; only its owner can read it.
     """
     from twinbus.server.data.backup import back_up
 
@@ -51,7 +51,7 @@ def restore(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Create the data folder of a namespace from a backup, after all of it has been checked."""
+    """Check a backup completely, then create the data folder of a namespace from it."""
     from twinbus.server.data.backup import check_backup, read_manifest
     from twinbus.server.data.backup import restore as restore_backup
 
@@ -59,7 +59,7 @@ def restore(
     if check:
         found = check_backup(source)
         output.done(
-            f"{source} is a whole backup of '{found.namespace}' from {found.made_at}.",
+            f"{source} is a complete backup of '{found.namespace}' from {found.made_at}.",
             namespace=found.namespace,
             made_at=found.made_at,
         )

@@ -13,20 +13,20 @@ from twinbus.cli.namespaces.system_trust import SystemTrust, system_trust
 from twinbus.cli.output import Output
 from twinbus.errors import ArgumentError
 
-app = Group("The authority of a generated certificate, which clients have to trust.")
+app = Group("The authority of a generated certificate, which clients must trust.")
 
 NOT_READ_BY = (
-    "Clients in .NET and Go, and curl, read the system's list. Java, Node and Python have lists of their own: "
+    "Clients in .NET and Go, and curl, read the system's list. Java, Node and Python have their own lists: "
     "see docs/how-to/connect.md."
 )
-PrintOption = Annotated[bool, typer.Option("--print", help="Print the commands and run none.")]
+PrintOption = Annotated[bool, typer.Option("--print", help="Print the commands without running them.")]
 
 
 @app.command("path")
 def path(
     namespace: NamespaceOption = NAMESPACE_DEFAULT, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
 ) -> None:
-    """Print the PEM file to trust. With --json also the names and the end of the certificate."""
+    """Print the PEM file to trust. With --json also the names and expiry of the certificate."""
     from twinbus.server.tls import certificate_files, read_certificate
 
     authority = _authority(data, namespace)
@@ -36,7 +36,7 @@ def path(
     try:
         facts = read_certificate(certificate_files(authority.parent).certificate)
     except (OSError, ValueError) as fault:
-        raise CommandFailed(f"The certificate beside {authority} cannot be read: {fault}.") from None
+        raise CommandFailed(f"The certificate next to {authority} cannot be read: {fault}.") from None
     until = facts.valid_until.isoformat()
     Output(as_json=True).record({"authority": str(authority), "names": facts.names, "valid_until": until})
 
@@ -48,7 +48,7 @@ def trust(
     print_only: PrintOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Add the authority to those that this system trusts, or print how if that needs more rights."""
+    """Add the authority to those that this system trusts, or print the commands if that needs more rights."""
     authority = _authority(data, namespace)
     place = _system_trust(authority, namespace)
     if print_only:
@@ -92,7 +92,7 @@ def _file(data: Path, namespace: str) -> Path:
 def _authority(data: Path, namespace: str) -> Path:
     running = read_running(namespace_folder(data, namespace))
     if running is not None and running.tls_authority is None:
-        raise CommandFailed(f"'{namespace}' shows a certificate of your own: trust the authority that signed it.")
+        raise CommandFailed(f"'{namespace}' uses your own certificate: trust the authority that signed it.")
     file = _file(data, namespace)
     if not file.is_file():
         raise CommandFailed(f"The namespace '{namespace}' has no generated certificate in {data}. Start it first.")

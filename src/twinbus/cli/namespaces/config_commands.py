@@ -18,7 +18,7 @@ from twinbus.cli.namespaces.configuration import (
 )
 from twinbus.cli.output import Output
 
-app = Group("Show the settings of serve and up, and where each comes from.")
+app = Group("Show the settings of serve and up, and their origin.")
 
 
 class Served(Enum):
@@ -40,7 +40,7 @@ def show(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show every setting with its value and its origin: the environment, the file, or the default."""
+    """Show every setting with its value and its origin: environment, file or default."""
     from twinbus.cli.app import app as everything
 
     chosen = typer.main.get_command(everything).commands[command.value]  # type: ignore[attr-defined]

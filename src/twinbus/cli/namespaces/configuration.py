@@ -76,7 +76,7 @@ def read_configuration(file: Path, command: ConfiguredCommand) -> dict[str, Any]
         raise ArgumentError(f"{file} is not TOML: {wrong}.") from None
     tables = {name: document.pop(name, {}) for name in TABLES}
     if not all(isinstance(table, dict) for table in tables.values()):
-        raise ArgumentError(f"{file}: 'serve' and 'up' have to be tables.")
+        raise ArgumentError(f"{file}: 'serve' and 'up' must be tables.")
     known = {each.name: each for each in command.settings}
     other = _names_of_both() - set(known)
     chosen: dict[str, Any] = {}
@@ -85,9 +85,7 @@ def read_configuration(file: Path, command: ConfiguredCommand) -> dict[str, Any]
         for key, value in table.items():
             name = key.replace("-", "_")
             if name in names:
-                raise ArgumentError(
-                    f"{file}: '{key}' is there twice, once with '_' and once with '-'. Keep one of them."
-                )
+                raise ArgumentError(f"{file}: '{key}' is set twice, once with '_' and once with '-'. Keep one of them.")
             names.add(name)
             if name not in known and not (is_shared and name in other):
                 raise ArgumentError(f"{file}: there is no setting '{key}'.{_similar(name, known)}")
@@ -101,7 +99,7 @@ def _warn_of_readers(file: Path, chosen: dict[str, Any]) -> None:
     has_secret = "key" in chosen or any(without_secret(each) != each for each in chosen.get("store", ()))
     if has_secret and file.stat().st_mode & OTHERS_READ:
         print(
-            f"twinbus: {file} holds a secret, and other users of this machine can read it. Run: chmod 600 {file}",
+            f"twinbus: {file} contains a secret, and other users of this machine can read it. Run: chmod 600 {file}",
             file=sys.stderr,
         )
 
@@ -149,4 +147,4 @@ def _value(file: Path, key: str, value: Any, option: Any) -> Any:
 
 def _expect(is_right: bool, file: Path, key: str, what: str) -> None:
     if not is_right:
-        raise ArgumentError(f"{file}: '{key}' has to be {what}.")
+        raise ArgumentError(f"{file}: '{key}' must be {what}.")

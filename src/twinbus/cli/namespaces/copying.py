@@ -32,7 +32,7 @@ def copy(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Move a namespace that is not served from a folder to PostgreSQL, back, or to another database.
+    """Move a stopped namespace from a folder to PostgreSQL, back, or to another database.
 
     All messages, sessions, entities, rules and keys go over, and are counted on both sides. If it is interrupted, run it
     again: it goes on where it ended. Afterwards the source is marked as moved and is not served any more.
@@ -43,14 +43,14 @@ def copy(
     output = Output(as_json=as_json)
     known = name or _folder_name(target) or _folder_name(source)
     if known is None:
-        raise ArgumentError("Both places are databases. Give the name of the namespace with --name.")
+        raise ArgumentError("Source and target are both databases. Give the name of the namespace with --name.")
     if not NAME.fullmatch(known):
-        raise ArgumentError(f"'{known}' is not a name for a namespace. Give one with --name.")
+        raise ArgumentError(f"'{known}' is not a valid name for a namespace. Give one with --name.")
     copied = copy_namespace(_end(source, known), _end(target, known), SystemClock().now(), _Progress(output).told)
     output.done(
         f"'{known}' is in {target}: {copied.stores} messaging stores, {copied.entities} entities, "
         f"{copied.messages:,} messages with {copied.size_bytes:,} bytes, counted on both sides. "
-        f"{source} is left as it is, marked as moved.",
+        f"{source} is unchanged, but marked as moved.",
         namespace=known,
         stores=copied.stores,
         entities=copied.entities,
@@ -69,7 +69,7 @@ def _end(place: str, name: str) -> "NamespaceEnd":
     if is_postgresql(place):
         return PostgresEnd(read_dsns([place]), name)
     if HAS_SCHEME.match(place):
-        raise ArgumentError(f"'{place}' is neither a folder nor a PostgreSQL. {PLACE_HELP}")
+        raise ArgumentError(f"'{place}' is neither a folder nor a PostgreSQL database. {PLACE_HELP}")
     return FolderEnd(Path(place))
 
 

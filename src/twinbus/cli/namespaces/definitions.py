@@ -57,12 +57,12 @@ def export(
 def import_file(
     call: Call,
     file: Annotated[
-        Path, typer.Argument(help="What export wrote, a file for --entities, or the emulator's Config.json.")
+        Path, typer.Argument(help="A file written by export, a file for --entities, or the emulator's Config.json.")
     ],
     *,
     update: UpdateOption = False,
 ) -> None:
-    """Create the entities and rules in a file that do not exist; those that exist stay as they are."""
+    """Create the entities and rules in a file that do not exist; existing ones stay unchanged."""
     from twinbus.definitions.entity_file import read_entity_file
     from twinbus.definitions.remote_import import RemoteImport
 
@@ -83,7 +83,7 @@ def _partly(file: Path, importing: "RemoteImport", failure: Exception) -> Except
     text = str(failure) if isinstance(failure, MessagingError) else text_of_client_error(failure)
     if not done or text is None:
         return failure
-    return CommandFailed(f"{file} is imported in part ({_listed(done)}). Import it again once this is mended: {text}")
+    return CommandFailed(f"{file} is imported in part ({_listed(done)}). Fix this, then import it again: {text}")
 
 
 def _listed(counts: dict[str, int]) -> str:

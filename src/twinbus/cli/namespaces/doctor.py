@@ -149,7 +149,7 @@ def _namespaces(data: Path) -> Iterator[Finding]:
         if health["status"] == "damaged":
             advice = f"twinbus store check -n {running.name}"
         elif "silent" in health["unhealthy_stores"].values():
-            advice = f"check the database and its synchronous standby  (unhealthy: {unhealthy})"
+            advice = f"check the database and its synchronous standby (unhealthy: {unhealthy})"
         elif not is_good:
             advice = f"twinbus store up -n {running.name}  (unhealthy: {unhealthy})"
         yield Finding(name, is_good, health["status"], advice)
@@ -170,7 +170,7 @@ def _health(endpoint: str) -> dict[str, Any]:
     except HTTPError as refused:
         health = json.load(refused)
     if not isinstance(health, dict) or not {"status", "unhealthy_stores"} <= health.keys():
-        raise ValueError(f"what answers at {endpoint} is no namespace")
+        raise ValueError(f"the server at {endpoint} is not a namespace")
     return health
 
 
@@ -191,7 +191,7 @@ def _certificate(running: RunningNamespace) -> Iterator[Finding]:
     if problem is None:
         yield Finding(check, True, f"valid until {facts.valid_until:%Y-%m-%d}")
     elif running.tls_authority is not None:
-        yield Finding(check, False, problem, "start the namespace again, which makes a new one")
+        yield Finding(check, False, problem, "start the namespace again, which generates a new one")
     else:
         yield Finding(
             check, False, problem, "replace the files of --tls-cert and --tls-key and start the namespace again"

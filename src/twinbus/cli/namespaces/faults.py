@@ -16,7 +16,7 @@ StoreOption = Annotated[
     int | None, typer.Option("--store", help="Number of the messaging store; all of them if omitted.", min=0)
 ]
 EntityOption = Annotated[
-    str | None, typer.Option("--entity", help="Detach the links to this queue, topic or subscription only.")
+    str | None, typer.Option("--entity", help="Only detach the links to this queue, topic or subscription.")
 ]
 
 
@@ -30,9 +30,7 @@ def slow(
     call: Call,
     duration: Annotated[
         timedelta,
-        typer.Argument(
-            parser=_by_which, metavar="DURATION", help="How much longer every call takes; 0ms ends the fault."
-        ),
+        typer.Argument(parser=_by_which, metavar="DURATION", help="Delay added to every call; 0ms ends the fault."),
     ],
     *,
     store: StoreOption = None,
@@ -46,11 +44,11 @@ def slow(
 @command(app, "lose-ack")
 def lose_ack(
     call: Call,
-    count: Annotated[int, typer.Argument(help="How many commits; 0 ends the fault.", min=0)] = 1,
+    count: Annotated[int, typer.Argument(help="Number of commits; 0 ends the fault.", min=0)] = 1,
     *,
     store: StoreOption = None,
 ) -> None:
-    """Report the next commits of a messaging store as failed although they are done, as when the reply is lost."""
+    """Report the next commits of a messaging store as failed although they succeed, as when a reply is lost."""
     text = f"The replies to the next {count} commits of {_which(store)} of '{call.label}' will be lost."
     _ask_stores(call, store, f"lose-ack?count={count}", text)
 
@@ -74,8 +72,8 @@ def disconnect(
 
 @command(app, "clear")
 def clear(call: Call) -> None:
-    """End all faults: every messaging store is switched on, at full speed, and loses no replies."""
-    text = f"All faults of '{call.label}' are over."
+    """End all faults: switch every messaging store on, at full speed, and lose no more replies."""
+    text = f"All faults of '{call.label}' are cleared."
     _ask_stores(call, None, "up", text)
 
 

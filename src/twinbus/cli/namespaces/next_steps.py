@@ -47,7 +47,7 @@ TRIES = (
     ("store down 0", "switch off a messaging store: a partitioned queue keeps working"),
     ("store up", "switch it on again"),
     ("doctor", "check this machine and the namespaces"),
-    ("rehearse", "rehearse an outage on a throw-away pair: every message accounted for and priced"),
+    ("rehearse", "rehearse an outage on a temporary pair: every message accounted for"),
 )
 NO_FOLDER = ("rehearse",)
 

@@ -17,7 +17,7 @@ app = Group("Show the machines that serve a namespace, and take one out of servi
 def list_nodes(call: Call) -> None:
     """Show every node with its address, its state and its messaging stores.
 
-    A node that was not stopped and is not heard of any more is shown as gone, for a day.
+    A node that disappeared without being stopped is shown as gone, for a day.
     """
     nodes = call.ask("GET", "/$nodes")
     call.output.table(
@@ -32,17 +32,17 @@ def drain(
     *,
     yes: YesOption = False,
 ) -> None:
-    """Let a node hand its messaging stores over to the others and end, as SIGTERM does.
+    """Make a node hand its messaging stores over to the others and exit, as SIGTERM does.
 
-    Asks before it ends the last one.
+    Asks for confirmation before it ends the last node.
     """
     nodes = nodes_with(call, name)
     others = [node for node in nodes if node["name"] != name and node["state"] == "serving"]
     if not others:
-        question = f"No other node serves '{call.label}', and nobody will. End it?"
-        confirm(question, yes, f"Node '{name}' serves on.")
+        question = f"This is the last node of '{call.label}': nothing will serve it. End it?"
+        confirm(question, yes, f"Node '{name}' keeps serving.")
     call.ask("POST", f"/$nodes/{quote(name, safe='')}/drain")
-    call.output.done(f"Node '{name}' of '{call.label}' hands its messaging stores over and ends.", node=name)
+    call.output.done(f"Node '{name}' of '{call.label}' hands its messaging stores over and exits.", node=name)
 
 
 def nodes_with(call: Call, name: str) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 def portal(
     connection_string: Annotated[
         list[str] | None,
-        typer.Option("--connection-string", help="A namespace, including one in Azure. Any number of times."),
+        typer.Option("--connection-string", help="A namespace, including one in Azure."),
     ] = None,
     data: DataOption = DATA_DEFAULT,
     host: Annotated[
@@ -38,7 +38,8 @@ def portal(
         int, typer.Option("--port", min=0, max=65_535, help="Port to listen on; 0 chooses a free one.")
     ] = PORT_DEFAULT,
     name: Annotated[
-        list[str] | None, typer.Option("--name", help="A host name that browsers use for it, beside localhost.")
+        list[str] | None,
+        typer.Option("--name", help="A host name that browsers use for the portal, in addition to localhost."),
     ] = None,
     tls: Annotated[bool, typer.Option("--tls", help="HTTPS with a generated development certificate.")] = False,
     tls_cert: Annotated[
@@ -52,7 +53,7 @@ def portal(
         int | None, typer.Option("--listening", hidden=True, help="A socket that already listens.")
     ] = None,
 ) -> None:
-    """Serve the portal, namespaces in a browser, until Ctrl-C. Namespaces that run on this machine are found."""
+    """Serve the portal, which shows namespaces in a browser, until Ctrl-C. Namespaces on this machine are found."""
     from twinbus.portal.namespaces.directory import Directory, given_namespace
     from twinbus.portal.serving import serve
 

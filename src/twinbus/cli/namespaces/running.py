@@ -62,12 +62,12 @@ class RunningNamespace:
         if self.tls_connection_string is not None:
             lines.append(self.tls_connection_string)
         if self.tls_authority is not None and self.tls_connection_string is not None:
-            lines.append(f"Clients over TLS have to trust {self.tls_authority}")
+            lines.append(f"TLS clients must trust {self.tls_authority}")
         if self.also_listens:
             lines.append(f"Also listening on {', '.join(self.also_listens)}")
         if "[" in self.connection_string:
             lines.append(
-                "Most SDKs cannot read an IPv6 address there: map a name to it and start with --advertise NAME"
+                "Most SDKs cannot parse an IPv6 address there: map a name to it and start with --advertise NAME"
             )
         return lines
 
@@ -76,7 +76,7 @@ def namespace_folder(data: Path, name: str) -> Path:
     """Raises ArgumentError for what is not a name, such as a path that leads out of the data folder."""
     if not NAME.fullmatch(name):
         raise ArgumentError(
-            f"'{name}' is not a name for a namespace. Use up to 50 letters, digits and '-', starting with a letter."
+            f"'{name}' is not a valid name for a namespace. Use up to 50 letters, digits and '-', starting with a letter."
         )
     return data / name
 
@@ -116,9 +116,7 @@ def _read_announced(folder: Path) -> RunningNamespace | None:
             f"The namespace in {folder} belongs to another user. Give its connection string with --connection-string."
         ) from None
     except (ValueError, TypeError):
-        raise CommandFailed(
-            f"{folder / FILE_NAME} is damaged. Start the namespace again, which writes it anew."
-        ) from None
+        raise CommandFailed(f"{folder / FILE_NAME} is damaged. Restart the namespace, which writes it again.") from None
 
 
 def _is_alive(pid: int) -> bool:

@@ -47,7 +47,7 @@ ProcessesOption = Annotated[
         "--processes",
         min=1,
         max=PROCESSES_MAX,
-        help="Processes that share the messaging stores. On two cores 1 is best; with more, try one for every two.",
+        help="Processes that share the messaging stores. On two cores 1 is best; with more, try one per two cores.",
     ),
 ]
 NodeOption = Annotated[
@@ -55,7 +55,7 @@ NodeOption = Annotated[
     typer.Option(
         "--node",
         metavar="NAME",
-        help="Serve as one of several machines that share the stores of --store, by this name; needs --listen-nodes.",
+        help="Serve, under this name, as one of several machines that share the stores of --store; needs --listen-nodes.",
     ),
 ]
 ListenNodesOption = Annotated[
@@ -63,7 +63,7 @@ ListenNodesOption = Annotated[
     typer.Option(
         "--listen-nodes",
         metavar="HOST:PORT",
-        help="Address at which to listen for the other nodes; port 0 chooses one.",
+        help="Address on which to listen for the other nodes; port 0 chooses a free one.",
     ),
 ]
 AdvertiseNodesOption = Annotated[
@@ -71,7 +71,7 @@ AdvertiseNodesOption = Annotated[
     typer.Option(
         "--advertise-nodes",
         metavar="HOST:PORT",
-        help="Address at which the other nodes reach this one, where it is not that of --listen-nodes.",
+        help="Address at which the other nodes reach this one, if it is not that of --listen-nodes.",
     ),
 ]
 StoresOption = Annotated[
@@ -91,7 +91,7 @@ HttpPortOption = Annotated[
         "--http-port",
         min=0,
         max=PORT_MAX,
-        help="A further port, for HTTP and WebSockets only; 0 chooses a free one.",
+        help="Another port, only for HTTP and WebSockets; 0 chooses a free one.",
     ),
 ]
 AlsoListenOption = Annotated[
@@ -99,7 +99,7 @@ AlsoListenOption = Annotated[
     typer.Option(
         "--also-listen",
         metavar="PORTS",
-        help="More ports, such as 80,443: with TLS on 443 and 5671, else without. PORT/tls and PORT/plain say it.",
+        help="More ports, such as 80,443. 443 and 5671 require TLS; to choose, write PORT/tls or PORT/plain.",
     ),
 ]
 AdvertiseOption = Annotated[
@@ -123,14 +123,14 @@ MeterOption = Annotated[
 
 HostOption = Annotated[str, typer.Option("--host", help="Address to listen on.")]
 AllowPlainOption = Annotated[
-    bool, typer.Option("--allow-plain", help="Listen without TLS even where other machines can connect.")
+    bool, typer.Option("--allow-plain", help="Listen without TLS even on addresses that other machines can reach.")
 ]
 KeyOption = Annotated[
     str | None,
     typer.Option("--key", envvar=KEY_VARIABLE, help="Shared access key for the first start; generated if omitted."),
 ]
 LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="Log events of this level and above.")]
-LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="How a line of the log is written.")]
+LogFormatOption = Annotated[LogFormat, typer.Option("--log-format", help="Format of log lines.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -175,7 +175,8 @@ def serve(
     trust: TrustOption = None,
     meter: MeterOption = True,
     operations: Annotated[
-        Path | None, typer.Option("--operations", metavar="DIR", help="Folder for the operations log instead.")
+        Path | None,
+        typer.Option("--operations", metavar="DIR", help="Folder for the operations log, instead of the data folder."),
     ] = None,
     exact_operations: Annotated[
         int,
@@ -187,7 +188,7 @@ def serve(
 ) -> None:
     """Serve one namespace until Ctrl-C.
 
-    With --store, a second process with the same line waits as a spare and takes over when the first one ends. With --node
+    With --store, a second process with the same command waits as a spare and takes over when the first one ends. With --node
     as well, all of them serve: each has some of the stores, and takes over those of a node that ends.
     """
     # Most other commands need neither the server and its event loop nor the reader of definition files.
@@ -253,7 +254,11 @@ def serve(
             list(map(str, extra_ports)),
         )
 
+    is_announced = False
+
     def ready(server: NamespaceServer | Supervisor) -> None:
+        nonlocal is_announced
+        is_announced = True
         server.on_new_root_key = lambda: announce(folder, running_now(server))
         running = running_now(server)
         announce(folder, running)
@@ -265,7 +270,8 @@ def serve(
         else:
             serve_namespace(settings, ready, prepare)
     finally:
-        withdraw(folder)
+        if is_announced:  # else it may be that of a process in another container, where every one has the same number
+            withdraw(folder)
 
 
 def up(
@@ -312,13 +318,14 @@ def up(
     meter: MeterOption = True,
     log_level: LogLevelOption = LogLevel.INFO,
     log_format: LogFormatOption = LogFormat.LOGFMT,
-    portal: Annotated[bool, typer.Option("--portal/--no-portal", help="Serve the portal too, in a browser.")] = True,
+    portal: Annotated[bool, typer.Option("--portal/--no-portal", help="Also serve the portal, for browsers.")] = True,
     portal_port: Annotated[
-        int, typer.Option("--portal-port", min=0, max=PORT_MAX, help="Its port; a free one if it is in use, or 0.")
+        int,
+        typer.Option("--portal-port", min=0, max=PORT_MAX, help="Port of the portal; a free one if it is in use or 0."),
     ] = PORTAL_PORT_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve two namespaces, primary and secondary, a process each, until Ctrl-C. --also-listen is for the primary."""
+    """Serve two namespaces, primary and secondary, each in its own process, until Ctrl-C. --also-listen applies to the primary."""
     from twinbus.definitions.entity_file import read_wanted
     from twinbus.definitions.trust_file import read_trust
 
@@ -360,7 +367,7 @@ def _check_processes(count: int, store_count: int, *, is_in_database: bool) -> N
 
 def _check_key(key: str | None) -> None:
     if key == "":
-        raise ArgumentError(f"The key is empty. Omit --key and {KEY_VARIABLE} to have one generated.")
+        raise ArgumentError(f"The key is empty. Omit --key and {KEY_VARIABLE} to generate one.")
 
 
 def _create_folder(operations: Path) -> None:
@@ -369,7 +376,7 @@ def _create_folder(operations: Path) -> None:
         operations.mkdir(0o750, parents=True, exist_ok=True)
     except OSError as fault:
         raise ArgumentError(
-            f"The folder {operations} cannot be created: {fault.strerror}. Name another one with --operations."
+            f"The folder {operations} cannot be created: {fault.strerror}. Choose another one with --operations."
         ) from None
 
 

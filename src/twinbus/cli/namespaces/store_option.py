@@ -52,7 +52,7 @@ def read_dsns(stores: Sequence[str], arguments: Sequence[str] | None = None) -> 
     with_secret = [dsn for dsn in dsns if has_secret(dsn)]
     if with_secret and any(store in argument for store in stores for argument in arguments or sys.argv):
         raise ArgumentError(
-            "The connection string holds a password, and everybody on this machine can read the arguments of a process. "
+            "The connection string contains a password, and everyone on this machine can read the arguments of a process. "
             f"Give the string by {STORE_VARIABLE}, or the password by PGPASSWORD, passfile or service."
         )
     return dsns

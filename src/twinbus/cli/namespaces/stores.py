@@ -37,10 +37,10 @@ def list_stores(call: Call) -> None:
 
 @command(app, "check")
 def check(call: Call, index: IndexArgument = None) -> None:
-    """Compare everything at rest with its checksums. The exit code is 1 if something is damaged.
+    """Verify the checksums of all stored data. The exit code is 1 if anything is damaged.
 
     Checks all stores if no number is given. A running namespace sets damaged messages aside and continues without
-    them; of one that is stopped nothing is changed.
+    them; a stopped one is not changed.
     """
     if call.given_connection_string is None and read_running(call.folder) is None:
         found = _check_stopped(call, index)
@@ -61,7 +61,7 @@ def accept_loss(
     *,
     yes: YesOption = False,
 ) -> None:
-    """Let a store that is missing or damaged open with what is left of it. The rest is set aside in its folder."""
+    """Open a missing or damaged store with the data that is left. The rest is set aside in its folder."""
     from twinbus.server.data.data_folder import witness_of
     from twinbus.store.folder.identity import accept_loss as accept
 
@@ -79,7 +79,7 @@ def accept_loss(
             running.ask("POST", f"/$stores/{index}/{action}")
     when = "when the namespace starts" if running is None else "now"
     call.output.done(
-        f"Messaging store {index} of '{call.namespace}' opens {when} with what is left of it.",
+        f"Messaging store {index} of '{call.namespace}' opens {when} with the data that is left.",
         namespace=call.namespace,
         index=index,
     )
@@ -87,9 +87,9 @@ def accept_loss(
 
 @command(app, "restored")
 def restored(call: Call, index: IndexArgument = None, *, store: KeptInOption = None) -> None:
-    """After a store was taken back to an earlier moment: let it use no sequence number that a client may have seen.
+    """Prepare a store restored to an earlier moment: skip sequence numbers that clients may have seen.
 
-    All stores if no number is given. The namespace has to be stopped. Name the databases with --store, as for serve;
+    All stores if no number is given. The namespace must be stopped. Give the databases with --store, as for serve;
     without it the stores are in the data folder.
     """
     from twinbus.clock import SystemClock
@@ -101,7 +101,7 @@ def restored(call: Call, index: IndexArgument = None, *, store: KeptInOption = N
     done = mark_restored(end, index, SystemClock().now())
     which = "All messaging stores" if index is None else f"Messaging store {index}"
     call.output.done(
-        f"{which} of '{call.namespace}' may be served: {done.fragments} fragments go on {done.skipped:,} numbers higher.",
+        f"{which} of '{call.namespace}' may be served: {done.fragments} fragments skip {done.skipped:,} numbers.",
         namespace=call.namespace,
         index=index,
         fragments=done.fragments,
@@ -127,6 +127,7 @@ def _check_running(call: Call, index: int | None) -> list[dict[str, object]]:
     stores = call.ask("GET", "/$stores")
     _require_store(call, index, len(stores))
     chosen = [store["index"] for store in stores if index in (None, store["index"])]
+    unchecked: dict[int, str] = {}
     for each in chosen:
         place: int | None = -1
         tries_left = TRIES_MAX
@@ -137,11 +138,13 @@ def _check_running(call: Call, index: int | None) -> list[dict[str, object]]:
                 # What was found is being set aside; the store opens again without it.
                 tries_left -= 1
                 time.sleep(PAUSE_S)
+        if place is not None:
+            unchecked[each] = f"it could not be checked to the end: {page['failed']}"
     found: list[dict[str, object]] = []
     for store in call.ask("GET", "/$stores"):
         if store["index"] in chosen:
-            lines = [*store["damage"], *([store["fault"]] if store["fault"] else [])]
-            found += [{"index": store["index"], "file": "", "place": "", "what": line} for line in lines]
+            lines = [*store["damage"], store["fault"], unchecked.get(store["index"])]
+            found += [{"index": store["index"], "file": "", "place": "", "what": line} for line in lines if line]
     return found
 
 
@@ -156,7 +159,7 @@ def _store_paths(call: Call) -> list[Path]:
 
 @command(app, "down")
 def down(call: Call, index: IndexArgument = None, *, all_stores: AllOption = False) -> None:
-    """Switch a store off, or all of them. Its messages cannot be reached until it is up again, and none is lost."""
+    """Switch a store off, or all of them. Its messages cannot be reached until it is up again, but none is lost."""
     if index is None and not all_stores:
         raise ArgumentError("Name a store by its number, or switch all of them off with --all.")
     _switch(call, index, "down", all_stores=all_stores)
@@ -177,12 +180,12 @@ def move(
         str | None, typer.Option("--to", metavar="NODE", help="Name of the node; if omitted, the namespace chooses.")
     ] = None,
 ) -> None:
-    """Give a store to another node, of a namespace on several machines. It stays there while that node lives."""
+    """Move a store of a namespace on several machines to another node. It stays there while that node is up."""
     if node is not None:
         nodes_with(call, node)
     _require_store(call, index, len(call.ask("GET", "/$stores")))
     call.ask("POST", f"/$stores/{index}/move" + ("" if node is None else f"?node={quote(node, safe='')}"))
-    where = "where the namespace puts it" if node is None else f"to node '{node}'"
+    where = "to a node that the namespace chooses" if node is None else f"to node '{node}'"
     call.output.done(f"Messaging store {index} of '{call.label}' goes {where}.", index=index, node=node)
 
 
@@ -198,7 +201,7 @@ def _switch(call: Call, index: int | None, action: str, *, all_stores: bool) -> 
             fault = f": {store['fault']}" if store["fault"] else ""
             raise CommandFailed(
                 f"Messaging store {each} of '{namespace}' is not {action} yet, but {store['condition']}{fault}. "
-                "Look at it with 'twinbus store list'."
+                "Check it with 'twinbus store list'."
             )
     which, verb = (f"All {count} messaging stores", "are") if index is None else (f"Messaging store {index}", "is")
     if index is None and count == 1:

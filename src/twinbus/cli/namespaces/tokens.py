@@ -65,7 +65,7 @@ def token(
         found = rule_named(call, rule, entity if of_entity else None)
         name, secret = rule, found[f"{key.value}_key"]
     if not secret:
-        raise ArgumentError("There is no such key to sign with. Name an access rule that has one with --rule.")
+        raise ArgumentError("There is no such key to sign with. Choose an access rule that has one with --rule.")
     resource = f"sb://{parsed.host}" + (f"/{entity}" if entity else "")
     expires_at_s = int(time.time() + life.total_seconds())
     signed = sign(resource, name, secret, expires_at_s)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from twinbus.rehearsal.stage import Place, Stage
 
 DEFAULT = "outage"
-NAMESPACE_HELP = "A namespace that runs on this machine, or a connection string; a throw-away one if omitted."
+NAMESPACE_HELP = "A namespace that runs on this machine, or a connection string; a temporary one if omitted."
 
 
 TRAFFIC_MIN, TRAFFIC_MAX = timedelta(seconds=1), timedelta(days=7)
@@ -50,7 +50,7 @@ def rehearse(
             help=f"One of {', '.join(SCRIPTS)}, or a TOML or JSON file of faults; see docs/how-to/rehearse.md.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Determines the traffic and when exactly faults begin.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Determines the traffic and the exact start of faults.")] = 0,
     duration: Annotated[
         str | None,
         typer.Option(
@@ -62,20 +62,18 @@ def rehearse(
     ] = RATE_DEFAULT,
     engine: Annotated[
         Engine | None,
-        typer.Option(
-            "--engine", help="What moves the backlog to the primary; Spark if it is installed and this is omitted."
-        ),
+        typer.Option("--engine", help="What moves the backlog to the primary; if omitted, Spark if it is installed."),
     ] = None,
     failover_interval: Annotated[
         str,
         typer.Option(
-            "--failover-interval", metavar="DURATION", help="How long an entity may fail before it is failed over."
+            "--failover-interval", metavar="DURATION", help="How long an entity may fail before it fails over."
         ),
     ] = "1s",
     ping_interval: Annotated[
         str,
         typer.Option(
-            "--ping-interval", metavar="DURATION", help="Time between pings of an entity that is failed over."
+            "--ping-interval", metavar="DURATION", help="Time between pings of an entity that has failed over."
         ),
     ] = "2s",
     report: Annotated[
@@ -93,11 +91,11 @@ def rehearse(
     ] = None,
     primary_endpoint: Annotated[
         str | None,
-        typer.Option("--primary-endpoint", help="HTTP address of the primary, if the port is not the usual one."),
+        typer.Option("--primary-endpoint", help="HTTP address of the primary, if it is not on the usual port."),
     ] = None,
     secondary_endpoint: Annotated[
         str | None,
-        typer.Option("--secondary-endpoint", help="HTTP address of the secondary, if the port is not the usual one."),
+        typer.Option("--secondary-endpoint", help="HTTP address of the secondary, if it is not on the usual port."),
     ] = None,
     allow: Annotated[
         list[FaultKind] | None,
@@ -107,7 +105,7 @@ def rehearse(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Rehearse an outage on a throw-away pair of namespaces and account for every message.
+    """Rehearse an outage on a temporary pair of namespaces and account for every message.
 
     The exit code is 1 if the ledger does not balance.
     """
@@ -116,9 +114,9 @@ def rehearse(
 
     output = Output(as_json=as_json)
     if (primary is None) != (secondary is None):
-        raise ArgumentError("Give both --primary and --secondary, or neither for a throw-away pair.")
+        raise ArgumentError("Give both --primary and --secondary, or neither for a temporary pair.")
     if allow and primary is None:
-        raise ArgumentError("--allow is for existing namespaces; on a throw-away pair everything is allowed.")
+        raise ArgumentError("--allow is for existing namespaces; on a temporary pair everything is allowed.")
     able, drain = choose_engine(engine)
     settings = RehearsalSettings(
         seed=seed,
@@ -229,4 +227,6 @@ def _check_writable(file: Path) -> None:
     try:
         file.open("a").close()
     except OSError as fault:
-        raise ArgumentError(f"{file} cannot be written: {fault.strerror}. Name another file for the report.") from None
+        raise ArgumentError(
+            f"{file} cannot be written: {fault.strerror}. Choose another file for the report."
+        ) from None

@@ -30,12 +30,13 @@ SecondaryOption = Annotated[str, typer.Option("--secondary", envvar="TWINBUS_SEC
 PrimaryNameOption = Annotated[
     str | None,
     typer.Option(
-        "--primary-name", help="Name of the primary in the names of its backlog queues, if not that of its host."
+        "--primary-name",
+        help="Name of the primary in the names of its backlog queues; derived from its host if omitted.",
     ),
 ]
 SecondaryEndpointOption = Annotated[
     str | None,
-    typer.Option("--secondary-endpoint", help="HTTP address of the secondary, if the port is not the usual one."),
+    typer.Option("--secondary-endpoint", help="HTTP address of the secondary, if it is not on the usual port."),
 ]
 PairsOption = Annotated[
     Path | None,
@@ -154,7 +155,7 @@ def read_pairs(file: Path) -> list[WantedPair]:
         names = ", ".join(each.name for each in fields(WantedPair))
         raise ArgumentError(f"A [[pair]] of {file} needs primary and secondary, and may have: {names}.") from None
     if not all(isinstance(text, str | None) for text in texts):
-        raise ArgumentError(f"A value in a [[pair]] of {file} is not a text. Put it in quotes.")
+        raise ArgumentError(f"A value in a [[pair]] of {file} is not a string. Put it in quotes.")
     if not pairs:
         raise ArgumentError(f"{file} has no [[pair]] table.")
     return pairs

@@ -41,9 +41,9 @@ def bill(
     conf: SettingsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Count and price what was logged since the last run, and write the report of a month.
+    """Count and price operations logged since the last run, and write the report of a month.
 
-    The folder of the bill also gets Parquet and CSV files by hour, day and month. Files that cannot be read are named and
+    The folder of the bill also gets Parquet and CSV files by hour, day and month. Files that cannot be read are reported and
     skipped; a later run counts them once they can be read.
     """
     require_spark()
@@ -81,7 +81,7 @@ def _print_result(
         output.record({**facts, **({} if summary is None else summary_document(summary))})
         return
     if summary is None:
-        output.done(f"Nothing is logged in {', '.join(map(str, logs))} yet.")
+        output.done(f"No operations are logged in {', '.join(map(str, logs))} yet.")
     else:
         print_bill(output.console, summary)
     for name, reason in sorted({**intake.unusable, **intake.held_back}.items()):

@@ -18,6 +18,7 @@ from twinbus.cli.pipeline.spark_job import (
     MasterOption,
     ReportOption,
     SettingsOption,
+    check_lake,
     check_report,
     require_namespace,
     spark_job,
@@ -70,7 +71,7 @@ def capture(
     ],
     consume: Annotated[bool, typer.Option("--consume", help="Remove messages once they are in the lake.")] = False,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Stop when all messages that are there now are captured.")
+        bool, typer.Option("--available-now", help="Stop when all present messages are captured.")
     ] = False,
     every: Annotated[str, typer.Option("--every", help="Without --available-now: the time between batches.")] = "10s",
     batch_messages: Annotated[
@@ -105,6 +106,7 @@ def capture(
     from twinbus.pipeline.table_formats import session_settings
 
     check_report(report)
+    check_lake(lake)
     chosen = chosen_entities(entities, lambda: _all_paths(call))
     settings = CaptureSettings(
         lake=lake,
@@ -159,9 +161,12 @@ def _all_paths(call: Call) -> list[str]:
 
 
 def _interval_s(text: str) -> float:
-    interval_s = parse_duration(text).total_seconds()
+    try:
+        interval_s = parse_duration(text).total_seconds()
+    except ArgumentError as wrong:
+        raise ArgumentError(f"--every: {wrong}") from None
     if interval_s > INTERVAL_S_MAX:
-        raise ArgumentError(f"--every {text}: at most a day.")
+        raise ArgumentError(f"--every {text}: must be at most a day.")
     return interval_s
 
 

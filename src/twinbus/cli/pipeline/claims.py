@@ -36,7 +36,7 @@ def release(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Release the claims of all queries.")] = False,
 ) -> None:
-    """Show which messages of an entity streaming queries claimed, or make them active again. Stop the query first.
+    """Show which messages of an entity are claimed by streaming queries, or make them active again. Stop the query first.
 
     When a query stops, the messages of its last finished batch are still claimed, and only its checkpoint tells them from
     the others. With --owner or --all they become active too and are read again.
@@ -62,7 +62,7 @@ def release(
     released = live.call(lambda access: release_claims(access, owners))
     text = f"{counted(sum(released.values()))} of '{path}' made active again."
     if removed:
-        text += f" {counted(removed)} removed, whose batch was finished."
+        text += f" {counted(removed)} of the last finished batch removed."
     call.output.done(text, entity=path, released=released, removed=removed)
 
 

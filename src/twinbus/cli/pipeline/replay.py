@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +21,7 @@ from twinbus.cli.pipeline.spark_job import (
     MasterOption,
     ReportOption,
     SettingsOption,
+    check_lake,
     check_report,
     require_namespace,
     spark_job,
@@ -68,17 +70,17 @@ def replay(
     ] = False,
     where: Annotated[
         str | None,
-        typer.Option("--where", help='Only some: Spark SQL over the columns, such as "deliveryCount > 5".'),
+        typer.Option("--where", help='Condition in Spark SQL over the columns, such as "deliveryCount > 5".'),
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option("--to", help="Queue or topic to send all of them to; otherwise each goes where it was before."),
+        typer.Option("--to", help="Queue or topic to send all of them to; if omitted, each goes back to where it was."),
     ] = None,
     message_ids: Annotated[
         MessageIds,
         typer.Option(
             MESSAGE_IDS_OPTION,
-            help="keep: copies have the ids of the originals. new: ids of their own, and the original id in the property "
+            help="keep: copies keep the original ids. new: copies get new ids, and the original id in the property "
             "CopyOfMessageId. auto: dead letters get new ones if the destination detects duplicates.",
         ),
     ] = MessageIds.AUTO,
@@ -95,7 +97,7 @@ def replay(
 ) -> None:
     """Send messages again: a dead letter is removed once its copy is acknowledged; a lake stays as it is.
 
-    A destination that detects duplicates drops a message whose id it has had: see --message-ids.
+    A destination that detects duplicates drops a message whose id it has seen: see --message-ids.
     """
     require_spark()
     from twinbus.pipeline.replay.destinations import destinations_of
@@ -104,6 +106,10 @@ def replay(
     check_report(report)
     if (lake is None) != dead_letters:
         raise ArgumentError("Choose what to replay: --lake FOLDER, or --dead-letters and entities.")
+    if lake is not None:
+        check_lake(lake)
+    if rate is not None and not isfinite(rate):
+        raise ArgumentError(f"--rate {rate}: a number of messages; omit it for no limit.")
     paths = _dead_letter_paths(call, entities or ()) if dead_letters else list(entities or ())
     if dead_letters or not dry_run:
         require_namespace(call)
@@ -202,8 +208,8 @@ def _send_captured(
     _check_destinations(call, set(destinations.values()))
     for path in dropping_destinations(destinations.values(), message_ids, _detects(call)):
         typer.echo(
-            f"'{path}' detects duplicates: it drops messages whose ids it has had within its window, and they count as "
-            f"replayed. To send them all, use {MESSAGE_IDS_OPTION} new; {MESSAGE_IDS_OPTION} keep omits this line.",
+            f"'{path}' detects duplicates: it drops messages whose ids it has seen within its window, and they count as "
+            f"replayed. To send them all, use {MESSAGE_IDS_OPTION} new; {MESSAGE_IDS_OPTION} keep hides this warning.",
             err=True,
         )
     is_renaming = message_ids is MessageIds.NEW

@@ -36,13 +36,13 @@ MasterOption = Annotated[
 ]
 SettingsOption = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting, such as spark.driver.memory=4g; repeatable."),
+    typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting, such as spark.driver.memory=4g."),
 ]
 ReportOption = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="Write a page with plots of the run to one HTML file.")
 ]
 
-INTERRUPTED_TEXT = "twinbus: interrupted. What was finished before stays finished."
+INTERRUPTED_TEXT = "twinbus: interrupted. Completed work is kept."
 
 
 @contextmanager
@@ -96,7 +96,13 @@ def require_namespace(call: Call) -> None:
 def check_report(file: Path | None) -> None:
     """Before hours of work whose page would have no place. Raises ArgumentError."""
     if file is not None and (file.is_dir() or not file.parent.is_dir()):
-        raise ArgumentError(f"--report {file}: not a file in a folder that exists.")
+        raise ArgumentError(f"--report {file}: must be a file in an existing folder.")
+
+
+def check_lake(folder: str) -> None:
+    """Raises ArgumentError for an empty name, as of a variable that is not set: below the root of the file system nobody wants a lake."""
+    if not folder.strip("/ "):
+        raise ArgumentError(f"--lake '{folder}': name a folder.")
 
 
 @contextmanager

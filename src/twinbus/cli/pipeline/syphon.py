@@ -77,7 +77,7 @@ def syphon(
     secondary_endpoint: SecondaryEndpointOption = None,
     pairs: PairsOption = None,
     once: Annotated[bool, typer.Option("--once", help="Stop when nothing is left in the backlog.")] = False,
-    budget: Annotated[str, typer.Option("--budget", help="How long the tasks of a round work at most.")] = "30s",
+    budget: Annotated[str, typer.Option("--budget", help="Maximum working time of the tasks of a round.")] = "30s",
     rate: Annotated[
         float | None, typer.Option("--rate", min=0.1, help="At most this many messages per second, for each pair.")
     ] = None,
@@ -89,10 +89,12 @@ def syphon(
     ] = None,
     lanes_per_queue: Annotated[
         int,
-        typer.Option("--pumps-per-queue", min=1, help="More than 1 is faster and does not keep the order of messages."),
+        typer.Option(
+            "--pumps-per-queue", min=1, help="More than 1 is faster, but does not keep the order of messages."
+        ),
     ] = 1,
     lane_target: Annotated[
-        int, typer.Option("--messages-per-pump", min=1, help="Messages in a queue for each pump it gets.")
+        int, typer.Option("--messages-per-pump", min=1, help="Number of messages per pump of a queue.")
     ] = LANE_TARGET_DEFAULT,
     poison_quota: Annotated[
         int, typer.Option("--poison-quota", min=0, help="Messages that a round may dead-letter, for each pair.")
@@ -123,7 +125,7 @@ def syphon(
     output = Output(as_json=as_json)
     check_report(report)
     settings = SyphonSettings(
-        budget_s=parse_duration(budget).total_seconds(),
+        budget_s=_budget_s(budget),
         lanes_per_queue_max=lanes_per_queue,
         lane_target=lane_target,
         rate=rate,
@@ -145,6 +147,13 @@ def syphon(
                     job.run(until_empty=once)
             finally:
                 _print_result(job, output)
+
+
+def _budget_s(text: str) -> float:
+    try:
+        return parse_duration(text).total_seconds()
+    except ArgumentError as wrong:
+        raise ArgumentError(f"--budget: {wrong}") from None
 
 
 def _find(wanted: WantedPair, keys: KeyFolder | None, data: Path, output: Output) -> "PairToSyphon":

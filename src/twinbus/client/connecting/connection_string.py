@@ -46,7 +46,10 @@ class ConnectionString:
 
 def parse_connection_string(text: str, *, needs_key: bool = True) -> ConnectionString:
     parts = _fields(text)
-    endpoint = urlsplit(parts.get("endpoint", ""))
+    try:
+        endpoint = urlsplit(parts.get("endpoint", ""))
+    except ValueError as error:
+        raise ArgumentError(f"The Endpoint of the connection string has no valid host: {error}.") from None
     try:
         host, port = endpoint.hostname, endpoint.port
     except ValueError as error:

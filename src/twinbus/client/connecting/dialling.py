@@ -33,7 +33,15 @@ def address_of(target: ConnectionString, transport: Transport, endpoint: str | N
         return Address(target.host, target.port, target.uses_tls)
     if endpoint is None:
         return Address(target.host, target.http_port, target.uses_tls)
-    parts = urlsplit(endpoint)
+    return http_address(endpoint)
+
+
+def http_address(endpoint: str) -> Address:
+    """Of a URL. Raises ArgumentError."""
+    try:
+        parts = urlsplit(endpoint)
+    except ValueError as error:
+        raise ArgumentError(f"The endpoint has no valid host: {error}.") from None
     try:
         host, port = parts.hostname, parts.port
     except ValueError as error:

@@ -102,11 +102,11 @@ class FrontReceiver:
         self._is_draining = False
         self._plan(now)
 
-    def recall(self, now: Millis) -> None:
+    def recall(self, now: Millis, *, waits: bool) -> None:
         self._is_draining = True
         for share in list(self.shares):
             if share.is_attached and share.outstanding and not share.is_recalled:
-                share.recall(now, waits=True)
+                share.recall(now, waits=waits)
 
     def close(self, now: Millis) -> None:
         self.is_over = True
@@ -158,7 +158,7 @@ class FrontReceiver:
         if share in self._leaving:
             self._leave(share, now)
         if self._is_draining:
-            tell(self.receiver.credit_returned)
+            tell(self.receiver.credit_returned, now)
         else:
             self._plan(now)
 
@@ -190,7 +190,7 @@ class FrontReceiver:
         if is_for_good or (is_left_alone and not self._may_return()):
             self.end(error, now)
         elif self._is_draining:
-            tell(self.receiver.credit_returned)
+            tell(self.receiver.credit_returned, now)
         else:
             self._plan(now)
 

@@ -1,7 +1,12 @@
-"""A receiver that waits for a message session of a queue with parts at several nodes: the first part that has one wins."""
+"""A receiver that waits for a message session of a queue with parts at several nodes: the first part that has one wins.
+
+A part that cannot be reached, or has no store at the moment, is asked again: it may have a session when it is back. If nobody is left
+who waits for one, the receiver gets the error, as where all stores of a queue are lost.
+"""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Final, Protocol
 
 from twinbus.broker.consumer import SessionLock, SessionRequest
 from twinbus.broker.entity.message_queue import MessageQueue
@@ -11,6 +16,9 @@ from twinbus.clock import Millis
 from twinbus.cluster.peers.hold import Hold
 from twinbus.cluster.peers.peers import Peers
 from twinbus.errors import FragmentUnavailable, MessagingError, OperationTimeout
+
+ASK_AGAIN_AFTER: Final[Millis] = 500
+"""A part that was lost: there may be thousands who wait."""
 
 
 class AskedSource(Protocol):
@@ -42,10 +50,11 @@ class SessionWaiter:
         self._deadline = deadline
         self._reply = reply
         self.is_over = False
-        self._asked: set[int] = set()
+        self._asked: dict[int, Millis] = {}  # by node: when
+        self._lost: set[int] = set()  # those of them that could not say
         self._left = 0
         self._error: MessagingError | None = None
-        self._waits: list[Callable[[], None]] = []
+        self._waits: dict[int, Callable[[], None]] = {}  # by node
 
     def follow(self, nodes: Sequence[int], now: Millis) -> None:
         """These have fragments of the queue by now: those that were not asked yet may have a message session."""
@@ -53,27 +62,37 @@ class SessionWaiter:
         if new and not self.is_over:
             self.ask(new, now)
 
+    def ask_again(self, nodes: Sequence[int], now: Millis) -> None:
+        """Those of these that could not say, and can be reached."""
+        lost = [node for node in nodes if node in self._lost and self._source.peers.is_reached(node)]
+        due = [node for node in lost if not 0 <= now - self._asked[node] < ASK_AGAIN_AFTER]
+        if due and not self.is_over:
+            self.ask(due, now)
+
     def ask(self, nodes: Sequence[int], now: Millis) -> None:
         source, request, deadline = self._source, self._request, self._deadline
         self._left += len(nodes)
-        self._asked.update(nodes)
+        self._asked.update(dict.fromkeys(nodes, now))
+        self._lost.difference_update(nodes)
         for node in nodes:
             if self.is_over:
                 return
+            answered = partial(self._answered, node)
             if node == source.peers.node:
-                self._waits.append(source.local.accept_session(request, deadline, now, self._answered).cancel)
+                self._waits[node] = source.local.accept_session(request, deadline, now, answered).cancel
             else:
                 peer = source.peers[node]
-                number = peer.accept(source.key, request, max(0, deadline - now), self._answered)
-                self._waits.append(lambda peer=peer, number=number: peer.cancel_wait(number))  # type: ignore[misc]
+                number = peer.accept(source.key, request, max(0, deadline - now), answered)
+                self._waits[node] = partial(peer.cancel_wait, number)
 
     def clock_stepped(self, by: Millis) -> None:
         """Those that were asked move what they wait for themselves."""
         self._deadline += by
+        self._asked = {node: at + by for node, at in self._asked.items()}
 
     def cancel(self) -> None:
         self._end()
-        for cancel in self._waits:
+        for cancel in self._waits.values():
             cancel()
         self._waits.clear()
 
@@ -81,9 +100,11 @@ class SessionWaiter:
         self.is_over = True
         self._source.done_waiting(self)
 
-    def _answered(self, result: SessionLock | MessagingError) -> None:
+    def _answered(self, node: int, result: SessionLock | MessagingError) -> None:
         if isinstance(result, MessagingError):
             self._left -= 1
+            if isinstance(result, FragmentUnavailable):
+                self._lost.add(node)
             if (
                 self._error is None
                 or not isinstance(result, FragmentUnavailable | OperationTimeout)

@@ -72,7 +72,11 @@ class LocalShare:
     def attach(self, now: Millis) -> None:
         self.credit = self.outstanding = 0
         self._left_overs.add(self, lambda count: self._front.told_ready(self, count, self._now()))
-        self._queue.attach(self, now)
+        try:
+            self._queue.attach(self, now)
+        except MessagingError:
+            self._left_overs.discard(self)  # it may never be attached, and so never closed
+            raise
         self.is_attached = True
 
     def give(self, demand: int, now: Millis) -> None:
@@ -107,7 +111,7 @@ class LocalShare:
     def deliver(self, deliveries: list[TakenMessage]) -> None:
         self._front.delivered(self, deliveries)
 
-    def credit_returned(self) -> None:
+    def credit_returned(self, now: Millis) -> None:
         """A queue of one node passes nothing on."""
 
     def session_lost(self, error: MessagingError) -> None:
@@ -149,7 +153,7 @@ class DistantShare:
 
         def reply(unused: int) -> None:
             if self._number == number and self.is_attached:
-                self._front.returned(self, unused, now)
+                self._front.returned(self, unused, self._front.clock.now())
 
         self._peer.recall(number, reply, waits=waits)
 

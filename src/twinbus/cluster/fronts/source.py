@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 class FrontSource:
     """`local`: the same sub-queue at this node, with the fragments that this node serves, if any. `received_from`: those that
-    have to be ticked, because there are receivers."""
+    have to be ticked, because there are receivers, or somebody waits for a message session."""
 
     def __init__(
         self,
@@ -196,10 +196,10 @@ class FrontSource:
             if front is not None:
                 front.pump(now)
 
-    def recall(self, receiver: Consumer, now: Millis) -> None:
+    def recall(self, receiver: Consumer, now: Millis, *, waits: bool = True) -> None:
         front = self._receivers.get(receiver)
         if front is not None:
-            front.recall(now)
+            front.recall(now, waits=waits)
 
     def tick(self, now: Millis) -> None:
         for receiver, front in list(self._receivers.items()):
@@ -212,6 +212,8 @@ class FrontSource:
             if front.misses_a_part:
                 front.attach_again(now)
             front.look_again(now)
+        for waiter in list(self._waiters):
+            waiter.ask_again(self.ownership.nodes, now)
 
     def clock_stepped(self, by: Millis) -> None:
         for waiter in self._waiters:
@@ -359,6 +361,7 @@ class FrontSource:
             waiting.ask(self.ownership.nodes, now)
             if not waiting.is_over:
                 self._waiters.add(waiting)
+                self._received_from.add(self)
 
     def accepted(self, lock: SessionLock) -> Hold:
         hold = lock if isinstance(lock, Hold) else self.peers.own_hold(lock)

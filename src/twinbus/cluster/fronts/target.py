@@ -23,7 +23,7 @@ from twinbus.cluster.lines.talk import Topic
 from twinbus.cluster.ownership import Owners, Ownership
 from twinbus.cluster.peers.held_sends import KeyedSend
 from twinbus.cluster.peers.peers import Peers
-from twinbus.errors import MessagingError
+from twinbus.errors import FragmentUnavailable, MessagingError
 from twinbus.model.descriptions import QueueDescription, TopicDescription
 from twinbus.model.message import Message
 from twinbus.model.wire_names import SEQUENCE_BITS
@@ -87,26 +87,41 @@ class FrontWay:
         def attempt(now: Millis) -> None:
             Run(self, messages, places, origins, [self.ownership.of[index]], reply).attempt(now)
 
-        return self._waits(index, attempt, sum([len(messages[place].content) for place in places]), now)
+        def refuse(error: MessagingError, now: Millis) -> None:
+            for place in places:
+                reply.refused(place, error, now)
+
+        return self._waits(index, attempt, refuse, sum([len(messages[place].content) for place in places]), now)
 
     def _is_served(self, index: int) -> bool:
         """By a node that is reached, and goes on serving it."""
         return not self.ownership.is_any_moving and self.peers.is_reached(self.ownership.of[index])
 
-    def _waits(self, index: int, attempt: Callable[[Millis], None], size_bytes: int, now: Millis) -> bool:
-        """Whether a fragment moves or its node cannot be reached, and what goes there waits for that. `attempt` sends it."""
+    def _waits(
+        self,
+        index: int,
+        attempt: Callable[[Millis], None],
+        refuse: Callable[[MessagingError, Millis], None],
+        size_bytes: int,
+        now: Millis,
+    ) -> bool:
+        """Whether a fragment moves or its node cannot be reached, and what goes there waits for that, or is refused. `attempt` sends it."""
 
         def is_reached() -> bool:
             return self.peers.is_reached(self.ownership.of[index])
 
         def send(now: Millis) -> None:
-            if self._is_served(index) or not self._waits(index, attempt, size_bytes, now):
+            if self._is_served(index) or not self._waits(index, attempt, refuse, size_bytes, now):
                 attempt(now)
 
         if self.ownership.waits([index], send, size_bytes):
             return True
-        # What finds no room to wait for a move does not wait here either: it would overtake what does wait for it.
-        if is_reached() or self.ownership.is_moving(index) or not self.ownership.may_be_taken(index, now):
+        if self.ownership.is_moving(index):
+            # Its former owner may still take it, and another node may have it by the time that this one is reached again: either
+            # way it would overtake what waits for the move.
+            refuse(FragmentUnavailable("A messaging store moves, and too much waits for it. Try again later."), now)
+            return True
+        if is_reached() or not self.ownership.may_be_taken(index, now):
             return False
         return self.peers.held_keyed.hold(KeyedSend(size_bytes, now, is_reached, send, attempt))
 
@@ -164,9 +179,11 @@ class FrontWay:
             else:
                 self.peers[node].send_together(self.name, messages, reply)
 
-        if self._is_served(index) or not self._waits(
-            index, attempt, sum([len(each.content) for each in messages]), now
-        ):
+        def refuse(error: MessagingError, _: Millis) -> None:
+            reply(error)
+
+        size = sum([len(each.content) for each in messages])
+        if self._is_served(index) or not self._waits(index, attempt, refuse, size, now):
             attempt(now)
 
     def _next_turn(self, now: Millis) -> None:

@@ -3,7 +3,8 @@
     begin --> moving --somebody serves it under a later epoch, or after HELD_MAX--> over: all that waited is asked, in its order
 
 A request that waits has not been sent to anybody. So whatever the owner was sent before is done before the store leaves it, and
-nothing fails because a store moves. What does not fit any more is asked of the former owner at once, which refuses it.
+nothing fails because a store moves. What does not fit any more is asked of the former owner at once, which refuses it if it has left the
+store already. Messages with a key are not: they would overtake those that wait, and their sender gets the error.
 """
 
 from collections.abc import Callable, Iterable

@@ -49,7 +49,7 @@ class PartReceiver:
         some = deliveries[start:] if start else deliveries
         self._line.tell(Topic.DELIVER, encode_deliver(self.number, some))
 
-    def credit_returned(self) -> None:
+    def credit_returned(self, now: Millis) -> None:
         """It is the front that passes credit on."""
 
     def session_lost(self, error: MessagingError) -> None:

@@ -18,6 +18,9 @@ So a client never gets more than it asked for, even if it lowers or raises its c
 holds because `_grant` alone sets `credit`: the queue only lowers it by what it takes, and raises it by what it could not
 remove. Setting `credit` anywhere else, or delivering messages that were not taken from it, breaks it.
 
+Where a queue has parts at several nodes, it passes credit on to them, and that is under way as well, for as long as nothing comes. If
+the client lowers its credit to less than that, the queue recalls it all, and gets what is left.
+
 Drain. `drained` is the promise that nothing more comes for the credit given, so it is sent only when nothing is under way
 and no confirmation is outstanding (`_settling`). Each event that can end the wait calls `_drain` again: a delivery, an answer
 to a settlement, new credit, and the tick, because a store that fails says nothing of messages that will not come.
@@ -161,9 +164,13 @@ class ReceiverBinding:
         self.meter.delivered(deliveries)
         self._wake()
 
-    def credit_returned(self) -> None:
+    def credit_returned(self, now: Millis) -> None:
         if self._is_drain_due:
             self._drain()
+        elif self._is_paused:
+            self._grant(0)
+        else:
+            self._pass_on(now)
 
     def session_lost(self, error: MessagingError) -> None:
         self._link.detach(error)
@@ -181,13 +188,19 @@ class ReceiverBinding:
         link = self._link
         self._used_at = now
         if not self._is_paused:
-            self._grant(link.credit)
-            if self.credit > 0:
-                self._queue.pump(now, self)
+            self._pass_on(now)
+            if self._under_way > link.credit and not link.session.is_held_back:
+                # The client has taken some of it back. What is being removed comes nevertheless; the rest must not.
+                self._queue.recall(self, now, waits=False)
         if link.is_draining:
             self._drain()
         else:
             self._is_drain_due = False
+
+    def _pass_on(self, now: Millis) -> None:
+        self._grant(self._link.credit)
+        if self.credit > 0:
+            self._queue.pump(now, self)
 
     def _grant(self, credit: int) -> None:
         """Set what the queue may take: the link's credit, less what is under way."""
@@ -361,6 +374,9 @@ class ReceiverBinding:
         if self._rests_until and now >= self._rests_until:
             self._rests_until = 0
             self._go_on(now)
+        if self._is_paused and self._under_way > 0:
+            # What other nodes may still hand over would come in spite of that, and wait in memory.
+            self._queue.recall(self, now, waits=False)
         # If the store failed while messages were under way, nothing else reports that none will come.
         if self._is_drain_due:
             self._drain(may_wait=False)

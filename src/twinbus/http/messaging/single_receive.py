@@ -40,7 +40,7 @@ class SingleReceive:
         assert len(deliveries) == 1
         self._answer(deliveries[0])
 
-    def credit_returned(self) -> None:
+    def credit_returned(self, now: Millis) -> None:
         if self._is_given_up:
             self._answer_empty()
 

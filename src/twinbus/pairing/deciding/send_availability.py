@@ -139,6 +139,10 @@ class SendAvailability:
             routes = [each.route(now, self._random.random()) for each in watch.concerned(fragment)]
             route = next((each for each in routes if each is not Route.PRIMARY), Route.PRIMARY)
             if sessions:
+                is_ramp = route is Route.BACKLOG and not watch.is_failed_over(fragment)
+                if is_ramp and self.options.ordered_recovery:
+                    # A lot for each message would take a session apart: it returns as a whole, once its messages are home.
+                    route = Route.PRIMARY
                 route = self._in_order(watch, route, sessions, now)
         self._failed_over(watch, failed_over, now)
         if route is Route.HOLD:

@@ -3,6 +3,9 @@
 The generator yields what is to be done and gets the outcome back, an error by `throw`. All
 deciding is in the generator, so it is written and tested once for both colours. `failed` is how the first of them ended, if it has
 been tried already.
+
+Ctrl-C and a cancelled task end the generator at once. Otherwise it would go on to its last steps only once nobody holds the error any
+more, which refers to it, and until then others would count it as under way.
 """
 
 from collections.abc import Awaitable, Callable, Generator
@@ -32,6 +35,8 @@ def run(
     except StopIteration as end:
         result: Result = end.value
         return result
+    finally:
+        steps.close()
 
 
 async def run_async(
@@ -53,3 +58,5 @@ async def run_async(
     except StopIteration as end:
         result: Result = end.value
         return result
+    finally:
+        steps.close()

@@ -66,7 +66,7 @@ def _plan_hour(files: Sequence[LogFile], manifest: Manifest, missing: str | None
         return
     lost = missing or next((name for name in unusable if name in manifest.billed), None)
     if lost is not None:
-        reason = f"waits: {lost} was billed and cannot be read any longer, so the hour keeps its counts"
+        reason = f"waits: {lost} was billed and can no longer be read, so the hour keeps its counts"
         work.held_back |= {file.name: reason for file in arrived}
         return
     healthy = [(file, facts) for file in files if isinstance(facts := found[file.name], Usable)]

@@ -61,7 +61,9 @@ def update_ledger(spark: "SparkSession", logs: Sequence[Path], out: Path, plan: 
     """Bring counts and lines up to what the logs hold now. Running it again changes nothing."""
     for log in logs:
         if not log.is_dir():
-            raise ArgumentError(f"There is no operations log at {log}. Give the folder that has date=… folders in it.")
+            raise ArgumentError(
+                f"There is no operations log at {log}. Give the folder that contains the date=… folders."
+            )
     with _alone(out):
         priced = PricedDays(out / "state" / "priced-days")
         intake = Intake()
@@ -110,7 +112,7 @@ class _LogRun:
         other = billed_elsewhere(self._notes, list_log(self._log))
         if other is not None:
             raise ArgumentError(
-                f"Files of {self._log} were billed from {other} already. Bill into another folder with --out."
+                f"Files of {self._log} were already billed from {other}. Choose another folder for the bill with --out."
             )
 
     def _plan(self) -> Work:
@@ -170,5 +172,7 @@ def _alone(out: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BillInUse(f"Another run works on {out}. Wait for it, or choose another folder with --out.") from None
+            raise BillInUse(
+                f"Another run is writing to {out}. Wait for it, or choose another folder with --out."
+            ) from None
         yield

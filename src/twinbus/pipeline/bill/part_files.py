@@ -34,6 +34,6 @@ def read_parts(folder: Path, periods: str, wanted: Sequence[str] | None = None) 
         return rows.to_table(columns=None if wanted is None else list(wanted))
     except (pa.ArrowException, OSError) as fault:
         raise BillDamaged(
-            f"Files of the bill in {folder} cannot be read: {str(fault).partition(chr(10))[0]} Put the bill's folder back "
-            "from a copy, or remove it and bill the logs again."
+            f"Files of the bill in {folder} cannot be read: {str(fault).partition(chr(10))[0]} Restore the bill's "
+            "folder from a copy, or remove it and bill the logs again."
         ) from None

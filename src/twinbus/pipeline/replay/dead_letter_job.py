@@ -31,8 +31,8 @@ RETRY_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 over in the meantime, unless the entity has longer ones than usual.
 """
 NOT_REACHED = (
-    "The selected messages are behind so many others that none was reached. Replay without --where, or what is before them "
-    "first."
+    "The selected messages are behind so many others that none was reached. Replay without --where, or replay "
+    "earlier messages first."
 )
 
 
@@ -116,7 +116,7 @@ class DeadLetterReplay:
         )
 
     def _last_error(self) -> str:
-        return next((tally.last_error for tally in self.tallies if tally.last_error), "no reason is known.")
+        return next((tally.last_error for tally in self.tallies if tally.last_error), "the reason is unknown.")
 
 
 def note(queue: _Queue, report: MoveReport) -> bool:

@@ -173,7 +173,7 @@ class _Mover:
                 page = await self._access.page(Wanted(following, ranges[-1][1], PAGE_COUNT, ALL_STATES))
                 if any(message.sequence_number in left for message in page.messages()):
                     raise StillLocked(
-                        f"Somebody has locked selected messages of '{self._plan.path}': they come when the locks end."
+                        f"Selected messages of '{self._plan.path}' are locked by other receivers: they are moved when the locks end."
                     )
                 following = page.next_number
 

@@ -20,7 +20,7 @@ def destinations_of(paths: Iterable[str], override: str | None) -> dict[str, str
         if address.subscription is not None:
             raise ArgumentError(
                 f"'{path}' belongs to a subscription: a message sent to '{address.path}' again would reach all of its "
-                f"subscriptions. Name a destination with --to, which may be the topic."
+                f"subscriptions. Choose a destination with --to, which may be the topic."
             )
         found[path] = address.path
     return found

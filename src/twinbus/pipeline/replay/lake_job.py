@@ -143,7 +143,7 @@ def prepared(part: "DataFrame", destinations: Mapping[str, str], *, is_renaming:
     if is_renaming:
         named, kept = _new_id(given), _with_original(kept, given)
     else:
-        named = f.coalesce(given, f.md5(f.concat_ws("/", ENTITY, f.col(NUMBER).cast("string"))))
+        named = f.coalesce(given, f.md5(f.concat_ws("/", *_place())))
     return (
         part.where(f.col(ENTITY).isin(*destinations))
         .withColumn("properties", kept)  # first: it may hold the id that is replaced
@@ -157,8 +157,15 @@ def _new_id(given: "Column") -> "Column":
     from pyspark.sql import functions as f
 
     # A path has no line break, and a number has none; the id is the last.
-    facts = f.concat_ws("\n", f.lower(ENTITY), f.col(NUMBER).cast("string"), f.unix_micros(TIME).cast("string"), given)
+    facts = f.concat_ws("\n", *_place(), given)
     return f.concat(f.lit(PREFIX), f.substring(f.sha2(facts, 256), 1, DIGEST_LENGTH))
+
+
+def _place() -> "list[Column]":
+    """Where a message was, as texts. With its time: an entity that is created again gives the same numbers again."""
+    from pyspark.sql import functions as f
+
+    return [f.lower(ENTITY), f.col(NUMBER).cast("string"), f.unix_micros(TIME).cast("string")]
 
 
 def _with_original(properties: "Column", given: "Column") -> "Column":

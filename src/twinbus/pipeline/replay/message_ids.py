@@ -46,7 +46,7 @@ def _is_renamed(path: str, chosen: MessageIds, is_detecting: bool | None) -> boo
         return False
     if is_detecting is None:
         raise ArgumentError(
-            f"Whether '{path}' detects duplicates cannot be found out: that needs the right to manage it, and its HTTP "
+            f"Whether '{path}' detects duplicates cannot be determined: that needs the Manage right on it, and its HTTP "
             f"address. If it does, give copies new ids with {OPTION} new; if you know that it does not, use {OPTION} keep."
         )
     return is_detecting

@@ -49,9 +49,9 @@ COLUMNS = (
     _text("partitionKey", "Messages with the same key are kept in one fragment."),
     _text("correlationId", "Any text."),
     _text("subject", "Any text, also known as label."),
-    _text("to", "Any text; nothing is routed by it."),
-    _text("replyTo", "Where an answer is expected."),
-    _text("replyToSessionId", "The message session of the answer."),
+    _text("to", "Any text; not used for routing."),
+    _text("replyTo", "The entity for replies."),
+    _text("replyToSessionId", "The message session for replies."),
     _text("contentType", "Such as application/json."),
     Column("properties", (MapType,), "map<string,string>", "Application properties; see the option propertyValues."),
     Column("scheduledEnqueueTime", (TimestampType,), "timestamp", "The message is not delivered before this time."),
@@ -59,9 +59,9 @@ COLUMNS = (
         "timeToLive",
         (DayTimeIntervalType, LongType, IntegerType),
         "interval day to second, or a bigint of milliseconds",
-        "How long after it was enqueued the message expires.",
+        "The time after its enqueuing at which the message expires.",
     ),
-    _text("entity", "Where the message goes, unless the option queue or topic says it for all."),
+    _text("entity", "The destination of the message, unless the option queue or topic is set."),
 )
 READ_ONLY = (
     "sequenceNumber",
@@ -95,7 +95,7 @@ def find_columns(schema: StructType) -> dict[str, int]:
             known = ", ".join(each.name for each in COLUMNS)
             raise SchemaError(f"A message has no column '{field.name}'. Drop or rename it; the columns are {known}.")
         if column.name in places:
-            raise SchemaError(f"There are two columns '{column.name}'. Drop one of them.")
+            raise SchemaError(f"The column '{column.name}' exists twice. Drop one of them.")
         _check_type(column, field.dataType)
         places[column.name] = place
     if "body" not in places:
@@ -109,7 +109,7 @@ def check_destination(places: Mapping[str, int], target: str | None) -> None:
     """Raises SchemaError where nothing says which entity the messages are for."""
     if target is None and "entity" not in places:
         raise SchemaError(
-            "Nothing says where the messages go. Set the option queue or topic, or add a column 'entity'."
+            "The destination of the messages is missing. Set the option queue or topic, or add a column 'entity'."
         )
 
 

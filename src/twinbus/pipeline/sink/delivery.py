@@ -169,7 +169,7 @@ class TaskDelivery:
         queue = self._oversize_queue
         if queue is None or entity == queue:
             refusal = MessageTooLarge(
-                f"{_name_of(payloads[0])} is larger than the {size_max} that it takes. Make it smaller, filter it out, or "
+                f"{_name_of(payloads[0])} is larger than the limit of {size_max}. Make it smaller, filter it out, or "
                 f"set onOversize = deadLetter"
             )
             raise WriteFailed(_told(entity, refusal, len(payloads)))
@@ -189,7 +189,7 @@ def _notice_of(payload: bytes, entity: str, size_max: int) -> bytes:
     """
     sections = decode_sections(payload)
     description = (
-        f"'{entity}' takes messages of up to {size_max} bytes; this one has {len(payload)}. Its body was removed."
+        f"'{entity}' accepts messages of up to {size_max} bytes; this one has {len(payload)}. Its body was removed."
     )
     reasons = {wire_names.DEAD_LETTER_REASON: OVERSIZE_REASON, wire_names.DEAD_LETTER_DESCRIPTION: description}
     annotations = dict(sections.message_annotations or {})

@@ -29,11 +29,13 @@ ON_OVERSIZE, DEAD_LETTER_QUEUE, RATE = "onOversize", "deadLetterQueue", "maxMess
 SINK_OPTIONS = (
     SinkOption(QUEUE, "", "The queue that all messages go to; the column `entity` is then ignored."),
     SinkOption(TOPIC, "", "The same for a topic."),
-    SinkOption(BATCH_BYTES, "", "The most bytes in one batch, 1024 to 1048576; by default what the namespace accepts."),
+    SinkOption(
+        BATCH_BYTES, "", "The maximum size of a batch in bytes, 1024 to 1048576; by default the namespace's limit."
+    ),
     SinkOption(
         PROPERTY_VALUES,
         "json",
-        "`json`: the texts in `properties` are JSON as the source writes it; texts that are not are strings. `text`: all "
+        "`json`: the texts in `properties` are JSON, as the source writes it; texts that are not JSON are strings. `text`: all "
         "of them are strings.",
     ),
     SinkOption(
@@ -49,7 +51,7 @@ SINK_OPTIONS = (
         "its body, with the reason, to `deadLetterQueue`; clients cannot write to the dead-letter queue of an entity.",
     ),
     SinkOption(DEAD_LETTER_QUEUE, "", "The queue for `onOversize` = `deadLetter`."),
-    SinkOption(RATE, "", "The most messages a second that each task sends."),
+    SinkOption(RATE, "", "The maximum number of messages per second that each task sends."),
 )
 
 _NAMES = {option.name.lower(): option.name for option in SINK_OPTIONS}
@@ -91,7 +93,7 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
         if name in _NAMES:
             known[_NAMES[name]] = value.strip()
         elif name == "path":
-            raise OptionError(f"save() and start() take no path here: name the entity with {QUEUE} or {TOPIC}.")
+            raise OptionError(f"save() and start() do not accept a path here: name the entity with {QUEUE} or {TOPIC}.")
         # Names with a dot are those that catalogs put there.
         elif name not in _CONNECTION and name not in _SPARKS_OWN and "." not in name:
             names = ", ".join(sorted([*_NAMES.values(), *CONNECTION_OPTIONS]))

@@ -38,7 +38,7 @@ ROWS_TOGETHER = 2_000
 def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "ServiceBusWriter":
     """Raises OptionError or SchemaError: while the write is planned, before any task is started."""
     if overwrite:
-        raise OptionError("What is in an entity cannot be overwritten. Write with mode('append').")
+        raise OptionError("The content of an entity cannot be overwritten. Write with mode('append').")
     writing = _writing(options, schema)
     if writing.options.is_idempotent and "messageId" not in writing.places:
         raise SchemaError(
@@ -54,7 +54,7 @@ def stream_writer(
 ) -> "ServiceBusStreamWriter | RowStreamWriter":
     """As `writer`. `overwrite` is set by the output mode complete, which would send all messages again in every batch."""
     if overwrite:
-        raise OptionError("What is in an entity cannot be overwritten. Use outputMode('append') or 'update'.")
+        raise OptionError("The content of an entity cannot be overwritten. Use outputMode('append') or 'update'.")
     arrow = ServiceBusStreamWriter(_writing(options, schema), uuid4().hex)
     return arrow if hasattr(datasource, "DataSourceStreamArrowWriter") else RowStreamWriter(arrow, schema)
 

@@ -124,7 +124,7 @@ class BrowseStream:
         """Without fragments that end before where the query was: their numbers have started over."""
         over = {head.fragment for head in heads if reached.get(head.fragment, 0) > head.end}
         if over:
-            text = f"'{self._options.path}' was deleted and created again, and its numbers start over."
+            text = f"'{self._options.path}' was deleted and created again, and its sequence numbers start again."
             if self._options.fails_on_data_loss:
                 raise SourceFailed(
                     f"{text} Use another checkpointLocation, or failOnDataLoss=false to read it from the start."

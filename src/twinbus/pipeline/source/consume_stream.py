@@ -5,7 +5,8 @@
                     claim the next messages, beside the first step if there is nothing to look for, and put their numbers in
                     the offset that ends the next batch
     partitions      from the offset alone, so that a batch that is run again is exactly the same
-    tasks           peek at the claimed messages, as often as Spark likes
+    tasks           peek at the claimed messages, as often as Spark likes, and fail if one is gone that was there when the batch was
+                    planned: what is read in part would be removed as a whole
 
 A claim is a deferred message: it outlives the query, and no receiver gets it. The name of its owner is generated for
 the first, empty batch of a query, so it is in the log before anything is claimed under it.
@@ -21,6 +22,7 @@ here: after another commit nobody would know that these claims, still ours, had 
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from twinbus.errors import FragmentUnavailable
 from twinbus.pipeline.source.access.entity_access import Claim, EntityAccess, Head, mean_size
@@ -32,6 +34,14 @@ from twinbus.pipeline.source.planning import BatchLimit, MessageSlices, fair_sha
 from twinbus.pipeline.source.ranges import Range, by_fragment, count, fragment_of, in_pieces, outside
 from twinbus.pipeline.source.starting_points import chosen_heads
 from twinbus.pipeline.source.streamed_entity import RunTarget, StreamedEntity
+
+
+class _Ours(NamedTuple):
+    """What of a claim is ours. The ranges rise, and are the same in every run as far as they are: so are tasks, and with them the ids
+    that a sink makes of where a row stands."""
+
+    ranges: list[Range]
+    held: list[Range]  # surely there, rising; also what is of other batches
 
 
 class ConsumeStream:
@@ -75,7 +85,8 @@ class ConsumeStream:
         offset = ConsumeOffset.from_json(end, self._options.path)
         if offset is None or not offset.claim:
             return []
-        return self.entity.partitions(self.entity.call(lambda access: self._still_ours(access, offset)), offset.tasks)
+        ours = self.entity.call(lambda access: self._still_ours(access, offset))
+        return self.entity.partitions(ours.ranges, offset.tasks, ours.held)
 
     async def _settle_and_claim(
         self, access: EntityAccess, committed: ConsumeOffset, limit: BatchLimit
@@ -98,19 +109,20 @@ class ConsumeStream:
 
     async def _settle(self, access: EntityAccess, committed: ConsumeOffset) -> None:
         if self._is_unsettled(committed):
-            await access.delete(await self._still_ours(access, committed))
+            await access.delete((await self._still_ours(access, committed)).ranges)
             self._settled = committed
 
     def _is_unsettled(self, committed: ConsumeOffset) -> bool:
         return bool(committed.claim) and committed != self._settled
 
-    async def _still_ours(self, access: EntityAccess, offset: ConsumeOffset) -> list[Range]:
-        """The claim of an offset without what others have claimed since, rising: tasks are the same in every run, and with
-        them the ids that a sink makes of where a row stands. Raises FragmentUnavailable.
-        """
-        # Elsewhere a message that is released gets another number.
-        if offset == self._claimed or not access.is_own:
-            return sorted(offset.claim)
+    async def _still_ours(self, access: EntityAccess, offset: ConsumeOffset) -> "_Ours":
+        """The claim of an offset without what others have claimed since. Raises FragmentUnavailable."""
+        claim = sorted(offset.claim)
+        if not access.is_own:
+            # There a message that is released gets another number; and a peek may not show all that is there.
+            return _Ours(claim, [])
+        if offset == self._claimed:
+            return _Ours(claim, claim)
         fragments = {fragment_of(first) for first, _ in offset.claim}
         heads = [head for head in await access.heads() if head.fragment in fragments]
         lost = [str(head.fragment) for head in heads if not head.is_available]
@@ -120,7 +132,8 @@ class ConsumeStream:
         # What nobody claimed was adopted, or is an application's own.
         ours = {offset.owner} | ({None} if self._options.adopt_deferred is AdoptDeferred.TRUE else set())
         others = [item for owner, ranges in claims.items() if owner not in ours for item in ranges]
-        return outside(offset.claim, others)
+        held = [item for owner, ranges in claims.items() if owner in ours for item in ranges]
+        return _Ours(outside(claim, others), sorted(held))
 
     async def _claim(
         self, access: EntityAccess, owner: str, limit: BatchLimit, going: Sequence[Range] = ()
@@ -185,7 +198,7 @@ class ConsumeStream:
     def _require_all(self, target: RunTarget, heads: Sequence[Head], claim: Claim) -> None:
         """Raises what may pass, where a run that ends now would leave something behind."""
         if not claim.is_certain:
-            raise FragmentUnavailable(f"Some of '{self._options.path}' cannot be claimed at the moment.")
+            raise FragmentUnavailable(f"Some of '{self._options.path}' cannot be claimed now.")
         target.require_read(heads, {})
 
     def _open(self, heads: Sequence[Head]) -> dict[int, int]:

@@ -6,11 +6,12 @@ What ends in an error ends in one line that says which entity it is about.
 
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import cached_property
 from typing import Any, NoReturn, TypeVar
 
 from twinbus.client.namespace import Namespace
+from twinbus.client.remote_errors import ConnectionLost
 from twinbus.errors import (
     EntityDisabled,
     EntityNotFound,
@@ -120,6 +121,10 @@ class LiveEntity:
                 # Half-dead connections look like this.
                 self._connections.drop(self._options, connection)
                 raise
+            except CancelledError:
+                raise ConnectionLost(
+                    "The connection was closed here, as others of its requests were not answered."
+                ) from None
 
     async def _on(self, connection: Connection, work: Work[T]) -> T:
         access = connection.accesses.get(self.path)

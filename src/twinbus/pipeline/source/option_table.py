@@ -44,7 +44,7 @@ SOURCE_OPTIONS = (
         "earliest",
         BOTH,
         '`earliest`, `latest` (streams only), or the first sequence number by fragment: `{"0": 17}`; a fragment that is '
-        "not named is read from its first message. Applies to a new query; a checkpoint continues where it stopped. Not "
+        "not listed is read from its first message. Applies to a new query; a checkpoint continues where it stopped. Not "
         "for `consume`.",
     ),
     SourceOption(
@@ -62,8 +62,8 @@ SOURCE_OPTIONS = (
         MAX_MESSAGES,
         f"none; {CONSUME_COUNT_DEFAULT} for `consume`",
         STREAM,
-        "The most messages in one batch: the oldest ones of all fragments, so that their enqueued times advance together. "
-        "Divided equally among the fragments where the namespace is not twinbus, and for dead letters.",
+        "The maximum number of messages in one batch: the oldest of all fragments, so that their enqueued times advance together. "
+        "Divided equally among the fragments if the namespace is not twinbus, and for dead letters.",
     ),
     SourceOption(
         MAX_BYTES,
@@ -77,7 +77,10 @@ SOURCE_OPTIONS = (
         FRAGMENTS, "all", BOTH, "Read only these: `0,3,5`. Not for `consume` unless the namespace is twinbus."
     ),
     SourceOption(
-        PREFETCH_COUNT, str(PREFETCH_COUNT_DEFAULT), BOTH, "The most messages to fetch in one request, 1 to 1000."
+        PREFETCH_COUNT,
+        str(PREFETCH_COUNT_DEFAULT),
+        BOTH,
+        "The maximum number of messages to fetch in one request, 1 to 1000.",
     ),
     SourceOption(
         MIN_POLL_INTERVAL,
@@ -112,13 +115,13 @@ SOURCE_OPTIONS = (
         VISIBILITY_LAG,
         "0s",
         BOTH,
-        "Do not read messages younger than this yet. Not for `consume`, nor for dead letters.",
+        "Do not read messages younger than this. Not for `consume`, nor for dead letters.",
     ),
     SourceOption(
         FILTER,
         "",
         BOTH,
-        "A SQL filter as rules of subscriptions have, `sys.Label = 'new' AND quantity > 3`: the namespace sends only messages that "
+        "A SQL filter as in the rules of subscriptions, `sys.Label = 'new' AND quantity > 3`: the namespace sends only messages that "
         "match. Needs a twinbus namespace. Not for `consume`.",
     ),
 )

@@ -138,7 +138,9 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
         if name in _NAMES:
             known[_NAMES[name].name] = value
         elif name == "path":
-            raise OptionError(f"load() takes no path here: name the entity with {names.QUEUE}, or {names.TOPIC}.")
+            raise OptionError(
+                f"load() does not accept a path here: name the entity with {names.QUEUE}, or {names.TOPIC}."
+            )
         elif name == _OF_TABLES:
             raise OptionError(
                 "Spark does not pass a table's options to Python data sources when it is read. Use CREATE TEMPORARY"

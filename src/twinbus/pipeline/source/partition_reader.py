@@ -9,7 +9,7 @@ of the numbers are messages, pieces grow.
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from itertools import islice
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import MessagingError
 from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.source.access.entity_access import EntityAccess, Wanted
-from twinbus.pipeline.source.live_entity import LiveEntity, own, plain
+from twinbus.pipeline.source.live_entity import LiveEntity, SourceUnavailable, own, plain
 from twinbus.pipeline.source.options import Mode, SourceOptions
 from twinbus.pipeline.source.planning import MessageSlices, Slice
 from twinbus.pipeline.source.ranges import Range, RangeSet, by_fragment, joined
@@ -51,7 +51,13 @@ def read_slices(partition: MessageSlices, options: SourceOptions, names: Sequenc
     detect = own if partition.is_own else plain
     for part in partition.slices:
         entity = LiveEntity(options.connection, part.path, detect=detect)
-        yield from record_batches(SliceReader(entity, options, names).pages(part), part.path, names)
+        reader = SliceReader(entity, options, names)
+        yield from record_batches(reader.pages(part), part.path, names)
+        if reader.found < part.count_min:
+            raise SourceUnavailable(
+                f"{part.count_min - reader.found} of {part.count_min} messages that a batch of '{part.path}' claimed are gone. Does the"
+                " same query run twice, or were they purged or received by their numbers? Start it again."
+            )
 
 
 class SliceReader:
@@ -63,6 +69,8 @@ class SliceReader:
         self._oldest = options.oldest
         self._condition = options.condition
         self._has_bodies = options.has_bodies and BODY in names
+        self.found = 0
+        """Messages so far."""
 
     def pages(self, part: Slice) -> Iterator[Payloads]:
         """Fragment after fragment, in the order of their numbers."""
@@ -80,7 +88,9 @@ class SliceReader:
                 if payloads.count <= self._page_count // 2 and payloads.size_bytes <= PAGE_BYTES_MAX // 2:
                     self._piece_size *= 2
                 asked += map(self._ask, islice(pieces, 1))
-            yield self._only(payloads, piece.wanted)
+            chosen = self._only(payloads, piece.wanted)
+            self.found += chosen.count
+            yield chosen
 
     def _pieces(self, part: Slice) -> Iterator[Piece]:
         """Each as long as pages are when it is cut."""
@@ -112,8 +122,8 @@ class SliceReader:
         try:
             if waiting is not None:
                 return waiting.result()
-        except MessagingError:
-            pass  # asked once more, with patience
+        except (MessagingError, CancelledError):
+            pass  # asked once more, with patience; also where its connection was closed meanwhile
         return self._entity.call(lambda access: self._page(access, piece))
 
     async def _page(self, access: EntityAccess, piece: Piece) -> PackedPage:

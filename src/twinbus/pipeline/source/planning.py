@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
-from twinbus.pipeline.source.ranges import Range, count
+from twinbus.pipeline.source.ranges import Range, count, shared_count
 
 ROWS_PER_TASK = 25_000
 BYTES_PER_TASK = 32 * 1024 * 1024
@@ -21,6 +21,8 @@ class Slice:
 
     path: str
     ranges: tuple[Range, ...]
+    count_min: int = 0
+    """Messages that were in these ranges when the batch was planned, and that nobody else has a right to."""
 
 
 class MessageSlices(InputPartition):
@@ -84,11 +86,12 @@ def task_count(message_count: int, mean_size: int, partitions_min: int, partitio
 
 
 def input_partitions(
-    work: Iterable[tuple[str, Sequence[Range]]], tasks_max: int, *, is_own: bool
+    work: Iterable[tuple[str, Sequence[Range]]], tasks_max: int, *, is_own: bool, held: Sequence[Range] = ()
 ) -> list[MessageSlices]:
     """Tasks of about equal size over all that there is to read: `tasks_max`, if there are that many messages.
 
-    Small fragments share a task, and a large one is cut; numbers that are gone count as if they were there.
+    Small fragments share a task, and a large one is cut; numbers that are gone count as if they were there. Of `held`, which
+    rises, no message may be missing when it is read.
     """
     parts = [(path, item) for path, ranges in work for item in ranges]
     total = count(item for _, item in parts)
@@ -106,11 +109,11 @@ def input_partitions(
             first = cut
             if passed == ends[place]:
                 place += 1
-    return [MessageSlices(_slices(task), is_own=is_own) for task in tasks]
+    return [MessageSlices(_slices(task, held), is_own=is_own) for task in tasks]
 
 
-def _slices(task: Iterable[tuple[str, Range]]) -> list[Slice]:
+def _slices(task: Iterable[tuple[str, Range]], held: Sequence[Range]) -> list[Slice]:
     found: dict[str, list[Range]] = {}
     for path, item in task:
         found.setdefault(path, []).append(item)
-    return [Slice(path, tuple(ranges)) for path, ranges in found.items()]
+    return [Slice(path, tuple(ranges), shared_count(ranges, held)) for path, ranges in found.items()]

@@ -5,7 +5,7 @@ fragments stand next to each other in one list. They are half-open, `(first, end
 namespace's own operations include both ends.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -95,6 +95,12 @@ def outside(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
         if first < end:
             left.append((first, end))
     return left
+
+
+def shared_count(ranges: Sequence[Range], others: Sequence[Range]) -> int:
+    """How many numbers are in both. Both rise, and neither has a number twice."""
+    near = others[max(0, bisect_left(others, (ranges[0][0],)) - 1) : bisect_left(others, (ranges[-1][1],))]
+    return count(ranges) - count(outside(ranges, near))
 
 
 class RangeSet:

@@ -62,7 +62,7 @@ def check_latest(options: SourceOptions, heads: Sequence[Head]) -> None:
     lost = [str(head.fragment) for head in heads if not head.is_available]
     if lost and options.start is Edge.LATEST:
         raise SourceUnavailable(
-            f"'{options.path}' cannot report where its fragments {', '.join(lost)} end: they are not available, and a new"
+            f"'{options.path}' cannot report where its fragments {', '.join(lost)} end: they are unavailable, and a new"
             f" query with {STARTING_OFFSETS}=latest starts there. Start it again later."
         )
 

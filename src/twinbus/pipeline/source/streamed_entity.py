@@ -123,8 +123,8 @@ class StreamedEntity:
     def tasks(self, ranges: Sequence[Range], mean_size: int = 0) -> int:
         return task_count(count(ranges), mean_size, self.options.partitions_min, self.options.partitions_max)
 
-    def partitions(self, ranges: Sequence[Range], tasks: int | None) -> list[MessageSlices]:
+    def partitions(self, ranges: Sequence[Range], tasks: int | None, held: Sequence[Range] = ()) -> list[MessageSlices]:
         """`tasks` is what the offset says. If it says nothing, as in Spark 4.0 and 4.1 and in offsets of older releases, a task has 5,000
         messages: a batch that is run again has the tasks that it had."""
         tasks_max = self.tasks(ranges) if tasks is None else tasks
-        return input_partitions([(self.options.path, ranges)], tasks_max, is_own=self._entity.is_own)
+        return input_partitions([(self.options.path, ranges)], tasks_max, is_own=self._entity.is_own, held=held)

@@ -177,8 +177,8 @@ class SyphonJob:
         for pair, standing in zip(self.pairs, self._standings, strict=True):
             if standing.held_because is not None:
                 raise SyphonFailed(
-                    f"The poison quota of {self.settings.poison_quota} messages a round was used up for the pair "
-                    f"'{pair.name}'; the rest stays in the backlog. Is its primary the right one? "
+                    f"The poison quota of {self.settings.poison_quota} messages a round is used up for the pair "
+                    f"'{pair.name}'; the rest stays in the backlog. Check that its primary is the right one. "
                     f"The last reason: {standing.held_because}"
                 )
 

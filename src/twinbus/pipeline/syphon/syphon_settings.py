@@ -1,6 +1,7 @@
 """The settings of the syphon on Spark, checked."""
 
 from dataclasses import dataclass
+from math import inf
 
 from twinbus.errors import ArgumentError
 
@@ -33,9 +34,9 @@ class SyphonSettings:
         )
         _require(self.lanes_per_queue_max >= 1, "A backlog queue needs at least 1 pump.")
         _require(self.lane_target >= 1, "A pump needs at least 1 message.")
-        _require(self.rate is None or self.rate > 0, "The rate must be above zero; omit it for no limit.")
+        _require(self.rate is None or 0 < self.rate < inf, "The rate must be above zero; omit it for no limit.")
         _require(
-            self.destination_rate is None or self.destination_rate > 0,
+            self.destination_rate is None or 0 < self.destination_rate < inf,
             "The rate of a destination must be above zero; omit it for no limit.",
         )
         _require(self.poison_quota >= 0, "The poison quota cannot be negative.")

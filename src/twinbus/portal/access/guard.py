@@ -68,7 +68,7 @@ class Guard:
         host = headers.get("host", "")
         if not self._hosts.include(host):
             return PlainTextResponse(
-                "This server has another name. Use the address that 'twinbus portal' printed, or start it with --name.",
+                "This server has a different name. Use the address that 'twinbus portal' printed, or start it with --name.",
                 MISDIRECTED,
             )
         if method not in SAFE_METHODS and not self._is_from_here(headers, host):

@@ -68,7 +68,7 @@ def _header(frame: Frame) -> Markup:
         type="button",
         class_="quiet small",
         data_theme_switch=True,
-        title="Light, dark or as the system",
+        title="Light, dark or system theme",
     )
     out = el("form", el("button", "Log out", class_="quiet small"), action="/logout", method="post")
     more = el("a", "Add a namespace", href="/login") if frame.is_logged_in else None

@@ -102,12 +102,12 @@ def payload_of(record: Any) -> bytes:
     }
     if unknown:
         raise ArgumentError(
-            f"A message has no '{sorted(map(str, unknown))[0]}'. Names such as body, message_id and properties are known."
+            f"A message has no '{sorted(map(str, unknown))[0]}'. Use names such as body, message_id and properties."
         )
     fields = {name: _text(record, name) for name in SYSTEM}
     life = record.get("time_to_live_ms")
     if life is not None and (not isinstance(life, int) or life <= 0):
-        raise ArgumentError("'time_to_live_ms' is a number of milliseconds above 0.")
+        raise ArgumentError("'time_to_live_ms' must be a number of milliseconds above 0.")
     try:
         return encode_message(
             _body_of(record),
@@ -153,7 +153,7 @@ def _body_of(record: Mapping[str, Any]) -> Any:
     if body is None:
         return None
     if not isinstance(body, str):
-        raise ArgumentError('\'body\' has to be a text. For another AMQP value add "body_type": "value".')
+        raise ArgumentError('\'body\' must be a string. For another AMQP value add "body_type": "value".')
     if kind == TEXT:
         return body.encode(errors="replace")
     if kind == BASE64:
@@ -161,7 +161,7 @@ def _body_of(record: Mapping[str, Any]) -> Any:
             return base64.b64decode(body, validate=True)
         except ValueError:
             raise ArgumentError("'body' is not base64, although 'body_type' says so.") from None
-    raise ArgumentError("'body_type' is text, base64 or value.")
+    raise ArgumentError("'body_type' must be text, base64 or value.")
 
 
 def _properties(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -195,13 +195,13 @@ def _typed(properties: Any, types: Any) -> dict[str, Any] | None:
     if properties is None:
         return None
     if not isinstance(properties, dict) or not isinstance(types or {}, dict):
-        raise ArgumentError("'properties' is a JSON object of names and values.")
+        raise ArgumentError("'properties' must be a JSON object of names and values.")
     return {name: _value(name, value, (types or {}).get(name)) for name, value in properties.items()}
 
 
 def _value(name: str, value: Any, kind: Any) -> Any:
     if isinstance(value, dict | list):
-        raise ArgumentError(f"The property '{name}' has to be a text, a number, true, false or null.")
+        raise ArgumentError(f"The property '{name}' must be a string, a number, true, false or null.")
     try:
         if kind == "timestamp":
             return _time(value, name)
@@ -223,7 +223,7 @@ def _text(record: Mapping[str, Any], name: str) -> str | None:
     if value is None or value == "":
         return None
     if not isinstance(value, str):
-        raise ArgumentError(f"'{name}' has to be a text.")
+        raise ArgumentError(f"'{name}' must be a string.")
     return value
 
 

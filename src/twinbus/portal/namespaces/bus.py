@@ -107,7 +107,7 @@ class Bus:
         if status == 200:
             return text
         if status == 401:
-            raise Unauthorized(f"The key '{self.target.key_name}' does not have the right to this on '{self.name}'.")
+            raise Unauthorized(f"The key '{self.target.key_name}' does not have the right to do this on '{self.name}'.")
         if status == 404:
             raise EntityNotFound(f"'{self.name}' has nothing at {path}.")
         raise NamespaceRefused(f"'{self.name}' refused the request with status {status}. Try again later.")

@@ -78,7 +78,7 @@ class Directory:
         """Raises EntityNotFound."""
         if name not in self.names():
             raise EntityNotFound(
-                f"The portal knows no namespace '{name}'. Is it running? The overview lists all of them."
+                f"The portal does not know the namespace '{name}'. Is it running? The overview lists all of them."
             )
         known = self._known[name]
         bus = self._buses.get(known)

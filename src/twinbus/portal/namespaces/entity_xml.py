@@ -109,7 +109,7 @@ def read_feed(text: str, kind: EntityType, topic: str | None = None) -> list[Ent
     try:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError:
-        raise InternalError("The namespace answered with something that is not a list of entities.") from None
+        raise InternalError("The response of the namespace is not a list of entities.") from None
     entries = [root] if root.tag == f"{ATOM}entry" else root.findall(f"{ATOM}entry")
     found = []
     for entry in entries:

@@ -138,7 +138,7 @@ class Watch:
         except NotImplementedHere:
             reading = Reading(self._now(), is_elsewhere=True)
         except Exception as error:  # whatever it is, a page has to say it instead of breaking
-            said = sentence_of(error) or f"The namespace answered with something unexpected: {error!r}."
+            said = sentence_of(error) or f"The response of the namespace was unexpected: {error!r}."
             reading = Reading(self._now(), problem=said)
         self._readings.append(reading)
         changed, self._changed = self._changed, asyncio.Event()

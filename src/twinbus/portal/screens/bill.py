@@ -120,12 +120,12 @@ def _month(sheet: PriceSheet, sums: MonthSums) -> Markup:
         for line in sums.lines[:LINES_SHOWN]
     ]
     left_out = (
-        notice("warn", f"{sums.unusable:,} files of the log cannot be read and are not in here.")
+        notice("warn", f"{sums.unusable:,} files of the log cannot be read and are not included.")
         if sums.unusable
         else None
     )
     values = (
-        ("This month until now", f"{money_text(round(whole, 2))} {sheet.currency}"),
+        ("This month so far", f"{money_text(round(whole, 2))} {sheet.currency}"),
         ("Billed operations", f"{sum(bill.units for bill in sums.bills):,}"),
     )
     empty = "Nothing was charged this month."
@@ -164,7 +164,7 @@ def _estimate(visit: Visit, sheet: PriceSheet) -> Markup:
     names = {
         "queues": "Backlog queues",
         "size": "Bytes per message",
-        "rate": "Messages a second",
+        "rate": "Messages per second",
         "outage": "Outage lasts",
     }
     fields = [
@@ -203,9 +203,9 @@ def read_deployment(query: Mapping[str, str]) -> Deployment:
     try:
         rate = Fraction(query.get("rate", "0").strip() or "0")
     except (ValueError, ZeroDivisionError):
-        raise ArgumentError("Messages a second is a number such as 50 or 0.2.") from None
+        raise ArgumentError("Messages per second must be a number such as 50 or 0.2.") from None
     if rate > 1_000_000_000:
-        raise ArgumentError("Messages a second: at most 1,000,000,000.")
+        raise ArgumentError("Messages per second: at most 1,000,000,000.")
     return Deployment(**counts, **durations, rate=rate)  # type: ignore[arg-type]
 
 
@@ -230,7 +230,7 @@ def _estimated(result: Estimate, deployment: Deployment) -> Markup:
     ]
     total = figures((("30 days with this outage", money_text(result.money)),))
     advice = [notice("warn", text) for text in warnings(deployment)]
-    heads = ("Operations", "When", "A day", "30 days", "Money of 30 days", "Formula of an hour")
+    heads = ("Operations", "When", "A day", "30 days", "Cost of 30 days", "Formula per hour")
     return join(total, table(heads, rows, "Estimate"), *advice)
 
 
@@ -254,9 +254,7 @@ async def _what_if(visit: Visit, sheet: PriceSheet, folders: Sequence[Path]) -> 
             ),
             class_="grid",
         ),
-        check_box(
-            "without_pairing", "As if there were no pair", is_checked=is_asked and query.get("without_pairing") == "on"
-        ),
+        check_box("without_pairing", "Without a pair", is_checked=is_asked and query.get("without_pairing") == "on"),
         button("What if", "quiet"),
         method="get",
         class_="stack",
@@ -309,7 +307,7 @@ def _compared(found: Comparison) -> Markup:
     heads = ("Cause", "Way", "Billed", "Billed then", "Money", "Money then", "Why")
     return join(
         figures(values),
-        table(heads, rows, "What if", empty="Nothing is in the log."),
+        table(heads, rows, "What if", empty="The log is empty."),
         *(notice("plain", text) for text in found.notes),
     )
 
@@ -334,7 +332,7 @@ async def _explain(visit: Visit, sheet: PriceSheet, folders: Sequence[Path]) -> 
 def _explained(found: Explanation) -> Markup:
     if not found.steps:
         more = (
-            f" {found.aggregated:,} operations were logged as sums, without message ids; it may be among them."
+            f" {found.aggregated:,} operations were logged as sums, without message ids; this one may be among them."
             if found.aggregated
             else ""
         )

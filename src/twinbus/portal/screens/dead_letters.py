@@ -196,7 +196,7 @@ class Wish:
         if self.goal != ELSEWHERE:
             return None
         if not self.to.strip():
-            raise ArgumentError("Name the entity that the messages go to.")
+            raise ArgumentError("Choose the entity that the messages go to.")
         return self.to.strip()
 
     def fields(self) -> list[tuple[str, str]]:
@@ -215,7 +215,7 @@ def read_wish(sent: Sequence[tuple[str, str]]) -> Wish:
     values = dict(sent)
     goal = values.get("goal", BACK)
     if goal not in GOALS:
-        raise ArgumentError("Messages go back, to another entity, or are removed.")
+        raise ArgumentError("Choose whether messages go back, go to another entity, or are removed.")
     wish = Wish(
         _dead_letters_of(values.get("path", ""))
         if values.get("goal") == BACK or not values.get("path")
@@ -237,7 +237,7 @@ def _wishes(visit: Visit, wish: Wish) -> Markup:
         "Repair",
         el(
             "p",
-            "Groups that are ticked, messages that match the filter, or, if both are given, those of the groups that match.",
+            "The ticked groups, the messages that match the filter or, if both are given, the matching messages of these groups.",
         ),
         field(
             "SQL filter",
@@ -247,7 +247,7 @@ def _wishes(visit: Visit, wish: Wish) -> Markup:
         field(
             "SQL action",
             text_area("action", wish.action, 2),
-            "What to change on the way, such as: SET attempt = 0; REMOVE stale. Optional.",
+            "Changes to the messages, such as: SET attempt = 0; REMOVE stale. Optional.",
         ),
         el(
             "div",
@@ -312,7 +312,7 @@ async def _preview(visit: Visit, wish: Wish) -> tuple[Markup, bool]:
         differs = False
     except NotImplementedHere:
         rows, differs = [_tried(visit, wish, message) for message in await first()], True
-    text = "No message is chosen. Choose other groups or another filter."
+    text = "No messages are selected. Choose other groups or another filter."
     return table(
         ("Number", "Message id", "What changes", "Goes"), rows, f"The first {PREVIEWED} messages", empty=text
     ), differs

@@ -60,7 +60,7 @@ async def show(visit: Visit) -> Response:
     cut = None
     if len(found) > ROWS_MAX:
         cut = notice("warn", f"The first {ROWS_MAX:,} of {len(found):,} entities. Search to see others.")
-    text = "No entity has such a name." if wanted else "This namespace has no entities yet. Create a queue or a topic."
+    text = "No entity matches." if wanted else "This namespace has no entities yet. Create a queue or a topic."
     count = el("p", f"{len(found):,} of {len(listed.entities):,} entities", class_="faint")
     tools = join(*(button_link(f"New {kind}", f"/ns/{name}/new", kind=kind) for kind in ("queue", "topic")))
     content = section("All entities", search, count, cut, table(HEADS, rows, "Entities", empty=text))
@@ -129,7 +129,7 @@ def state_tags(each: Entity) -> Cell:
 def _by_path(namespace: str) -> Markup:
     return section(
         "Open an entity by its path",
-        el("p", "The key may not list entities. With the right to one of them you can open it by its path."),
+        el("p", "This key cannot list entities. If it has a right on an entity, open the entity by its path."),
         form(
             f"/ns/{namespace}/entity",
             field("Path", text_input("path", "", placeholder="orders, or events/Subscriptions/audit", required=True)),
@@ -217,7 +217,7 @@ def _edit_page(visit: Visit, entity: Entity, given: Mapping[str, str] | None, pr
             address(f"/ns/{visit.namespace}/edit", path=entity.path),
             hidden(enable_partitioning="on" if entity.is_partitioned else None),
             property_fields(kind, given or edited_values(entity), is_new=False),
-            el("p", f"{note}What is chosen at creation alone cannot be changed and is not shown.", class_="faint"),
+            el("p", f"{note}Properties that are fixed at creation are not shown.", class_="faint"),
             button("Save"),
             class_="stack",
         ),

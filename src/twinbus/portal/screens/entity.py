@@ -43,8 +43,8 @@ from twinbus.portal.screens.tabs import entity_tabs, trail
 from twinbus.portal.visit import Visit
 
 HEADS_INTERVAL_S = 2.0
-NO_FRAGMENTS = "This namespace does not tell its clients about fragments."
-NOT_LISTED = "The key may not read the settings of this entity; messages are shown if it has Listen."
+NO_FRAGMENTS = "This namespace does not show its fragments to clients."
+NOT_LISTED = "This key cannot read the settings of this entity; messages are shown if it has Listen."
 
 
 async def show(visit: Visit) -> Response:
@@ -105,7 +105,7 @@ async def _subscriptions(visit: Visit, entity: Entity) -> Markup:
         for each in listed.subscriptions(entity.name)
     ]
     new = button_link("New subscription", f"/ns/{visit.namespace}/new", kind="subscription", topic=entity.name)
-    text = "No subscription: messages that are sent here go nowhere."
+    text = "No subscription: messages sent here are discarded."
     return section(
         "Subscriptions",
         table(("Name", "Status", "Active", "Dead letters"), rows, "Subscriptions", empty=text),
@@ -203,7 +203,7 @@ async def _drawn(
     ]
     # Once where it is the same for all of them.
     served = el("p", f"Served by {used[0]}.") if len(used) == 1 else None
-    return join(rates, section(title, heat_map(cells, "Fragments by how many messages they hold"), served))
+    return join(rates, section(title, heat_map(cells, "Fragments by number of messages"), served))
 
 
 async def _nodes_of_stores(bus: Bus) -> Mapping[int | None, str]:
@@ -229,7 +229,7 @@ def _rates(watch: Watch, path: str) -> Markup | None:
     if lost:
         values.append(("Locks lost since the start", figure(int(lost))))
     return section(
-        "Rates", el("div", figures(values), line_plot(lines, "Messages a second", KEPT_COUNT), class_="beside")
+        "Rates", el("div", figures(values), line_plot(lines, "Messages per second", KEPT_COUNT), class_="beside")
     )
 
 

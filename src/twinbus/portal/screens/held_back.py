@@ -36,7 +36,7 @@ from twinbus.portal.visit import Visit, go_to
 
 CHOSEN_MAX = 200
 NO_UNDEFER = (
-    "Only twinbus can make deferred messages active again. Elsewhere receive them by their numbers, and send copies."
+    "Only twinbus can make deferred messages active again. In other namespaces, receive them by number and send copies."
 )
 
 
@@ -131,7 +131,7 @@ async def _chosen(visit: Visit) -> tuple[str, str, list[int]]:
     numbers = [int(text) for name, text in sent if name == "number" and text.isascii() and text.isdigit()]
     do, at = dict(sent).get("do", ""), dict(sent).get("at", "")
     if do != "all" and not numbers:
-        raise ArgumentError("No message was chosen. Tick the boxes of those you mean.")
+        raise ArgumentError("No message was selected. Tick the boxes of the messages you want.")
     return do, at, numbers[:CHOSEN_MAX]
 
 

@@ -74,7 +74,7 @@ async def stop(visit: Visit) -> Response:
 async def report(visit: Visit) -> Response:
     job = _job(visit)
     if job.report is None:
-        raise EntityNotFound("This action has made no report.")
+        raise EntityNotFound("This action has no report.")
     return HTMLResponse(job.report, headers={"Content-Security-Policy": REPORT_POLICY})
 
 

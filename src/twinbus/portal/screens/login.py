@@ -24,7 +24,7 @@ from twinbus.portal.settings import PortalSettings
 
 KEY_NAME = "RootManageSharedAccessKey"
 REFUSED = (
-    "This namespace is not known here, or the key is not one of its keys. Check the name, the key's name and the key."
+    "This namespace is unknown here, or the key is not one of its keys. Check the name, the key's name and the key."
 )
 LOGIN_TIME_S = 1.0
 """A login takes at least this long, so that neither guessing nor measuring gets anywhere."""

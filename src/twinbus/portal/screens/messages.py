@@ -266,9 +266,9 @@ async def ask_purge(visit: Visit) -> Response:
     count, kind = found.count, "" if found.is_of_all else "active "
     text = f"All {kind}messages" if count is None else f"All {count:,} {kind}messages"
     note = (
-        ", in any state. Messages that somebody holds stay, and so do those that arrive from now on. There is no way back."
+        ", in any state. Locked messages stay, and so do those that arrive from now on. This cannot be undone."
         if found.is_of_all
-        else ", by receiving them. Those that are scheduled, deferred or held by somebody stay. There is no way back."
+        else ", by receiving them. Scheduled, deferred and locked messages stay. This cannot be undone."
     )
     label = "Type purge to confirm" if count is None else f"Type {count} to confirm"
     content = section(

@@ -22,7 +22,7 @@ from twinbus.portal.visit import Visit
 GAP = timedelta(minutes=5)
 """Two minutes with something to tell that are closer than this belong to one event."""
 NO_LOG = (
-    "No operations log is on this machine: the bill is made from the logs of namespaces that run here with metering, which is the "
+    "There is no operations log on this machine. The bill comes from the logs of namespaces that run here with metering, the "
     "default. For others use 'twinbus cost' or 'twinbus pipeline bill' where the log is."
 )
 
@@ -65,7 +65,7 @@ class MonthSums:
 
 
 def month_sums(folders: Sequence[Path], plan: Plan, now: datetime) -> MonthSums:
-    """This month until now. Money of a line is at the mean price of its namespace; the bills go through the tiers."""
+    """This month so far. Money of a line is at the mean price of its namespace; the bills go through the tiers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

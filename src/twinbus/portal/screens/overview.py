@@ -71,7 +71,7 @@ def state_of(watch: Watch, reading: Reading) -> Markup:
     if reading.problem is not None:
         return notice("bad", reading.problem)
     if reading.is_elsewhere:
-        return notice("plain", "Not a twinbus namespace: it does not report health, stores and rates to its clients.")
+        return notice("plain", "Not a twinbus namespace: it does not report health, stores and rates.")
     status = str(reading.health.get("status", "unknown"))
     stores = reading.metrics.get("twinbus_store_up", {})
     up = sum(value > 0 for value in stores.values())
@@ -84,7 +84,7 @@ def state_of(watch: Watch, reading: Reading) -> Markup:
         Line("in", "in", watch.rates(MESSAGES_IN)),
         Line("out", "out", watch.rates(MESSAGES_OUT)),
     )
-    return el("div", figures(values), line_plot(lines, "Messages a second", KEPT_COUNT), class_="beside")
+    return el("div", figures(values), line_plot(lines, "Messages per second", KEPT_COUNT), class_="beside")
 
 
 def _sums(listed: EntityList) -> Markup:
@@ -105,7 +105,7 @@ def _concerns(namespace: str, listed: EntityList, growing: Mapping[str, float], 
         if (reasons := concerns_of(each, growing.get(each.path, 0.0), lost.get(each.path, 0.0)))
     ]
     if not found:
-        return notice("good", "No entity needs a person.")
+        return notice("good", "No entity needs attention.")
     rows = [
         (
             link(each.path, f"/ns/{namespace}/entity", path=each.path),
@@ -116,7 +116,7 @@ def _concerns(namespace: str, listed: EntityList, growing: Mapping[str, float], 
         for each, reasons in found[:CONCERNS_MAX]
     ]
     more = el("p", f"And {len(found) - CONCERNS_MAX:,} more.", class_="faint") if len(found) > CONCERNS_MAX else None
-    return join(table(("Needs a person", "Why", "Active", "Dead letters"), rows, "Entities that need a person"), more)
+    return join(table(("Needs attention", "Why", "Active", "Dead letters"), rows, "Entities that need attention"), more)
 
 
 def concerns_of(entity: Entity, growth: float = 0.0, locks_lost: float = 0.0) -> Sequence[tuple[str, str]]:

@@ -52,7 +52,7 @@ def _pair(visit: Visit) -> tuple[str, str] | None:
     others = [name for name in names if name != primary]
     secondary = visit.query.get("secondary") or ("secondary" if "secondary" in others else others[0])
     if primary == secondary:
-        raise ArgumentError("The primary and the secondary are one namespace. Choose two.")
+        raise ArgumentError("The primary and the secondary are the same namespace. Choose two.")
     return primary, secondary
 
 
@@ -159,7 +159,7 @@ def backlog_part(now: Backlog, before: Backlog | None) -> Markup:
     rows = [
         (
             row.queue,
-            row.destination or "(not of a paired sender)",
+            row.destination or "(not from a paired sender)",
             row.count,
             None if row.size_bytes is None else Cell(size_text(row.size_bytes), row.size_bytes, is_number=True),
             "yes" if row.is_all else "no: more than was counted, or a store is down",
@@ -194,7 +194,7 @@ async def _events(visit: Visit) -> Markup:
         folders = await log_folders(visit)
         found = await asyncio.to_thread(pair_events, folders, datetime.now(UTC) - timedelta(days=1))
     except EntityNotFound:
-        text = "What happened is in the operations logs of the namespaces, and none of them is on this machine."
+        text = "Events come from the operations logs of the namespaces, and none of those is on this machine."
         return section("The last day", notice("plain", text))
     rows = [
         (
@@ -208,7 +208,7 @@ async def _events(visit: Visit) -> Markup:
         for each in found[:EVENTS_SHOWN]
     ]
     heads = ("Namespace", "From", "Until", "Pings", "Sent to the backlog", "Taken home")
-    empty = "No ping, no message in the backlog, nothing taken home: no failover in the last day."
+    empty = "No ping, no message in the backlog, nothing moved to the primary: no failover in the last day."
     return section("The last day", table(heads, rows, "Failover events", empty=empty))
 
 
@@ -224,8 +224,8 @@ def _syphon(primary: str, secondary: str) -> Markup:
         ),
         form(
             address("/syphon", primary=primary, secondary=secondary),
-            field("At most, a second", text_input("rate", "", placeholder="no limit")),
-            field("Name of the primary", text_input("name", "", placeholder="that of its host")),
+            field("Maximum per second", text_input("rate", "", placeholder="no limit")),
+            field("Name of the primary", text_input("name", "", placeholder="derived from its host")),
             check_box("until_empty", "Stop when nothing is left", is_checked=True),
             button("Start a syphon"),
             class_="row",
@@ -259,12 +259,12 @@ def _rehearsal(visit: Visit) -> Markup:
         "Rehearse an outage",
         el(
             "p",
-            "On a throw-away pair on this machine: a sender with a pair and one without, an outage, and an account of every message.",
+            "On a temporary pair on this machine: a paired and an unpaired sender, an outage, and an account of every message.",
         ),
         form(
             "/rehearse",
             field("Seconds", text_input("duration", "30", type="number", min=5, max=DURATION_MAX_S)),
-            field("Messages a second", text_input("rate", "20", type="number", min=1, max=10000)),
+            field("Messages per second", text_input("rate", "20", type="number", min=1, max=10000)),
             button("Start a rehearsal"),
             class_="row",
         ),

@@ -34,7 +34,7 @@ from twinbus.portal.screens.rule_list import RuleText, read_rules
 from twinbus.portal.visit import Visit, go_to
 
 AT_HAND = 20
-HINT = "Such as: colour = 'red' AND sys.Label LIKE 'order%'. Empty takes every message."
+HINT = "Such as: colour = 'red' AND sys.Label LIKE 'order%'. Empty matches every message."
 ACTION_HINT = "Such as: SET seen = TRUE; REMOVE secret. Optional."
 
 
@@ -67,7 +67,7 @@ def _page(visit: Visit, rules: Sequence[RuleText], chosen: RuleText | None, prob
         link(visit.path, f"/ns/{visit.namespace}/entity", path=visit.path),
     )
     listed = section(
-        "Rules", table(("Name", "Filter", "Action", ""), rows, "Rules", empty="No rule: it takes no message.")
+        "Rules", table(("Name", "Filter", "Action", ""), rows, "Rules", empty="No rule: it receives no messages.")
     )
     status = 400 if problem else 200
     return page(visit.frame("entities"), "Rules", listed, _editor(visit, chosen, problem), trail=trail, status=status)
@@ -153,7 +153,7 @@ async def check(visit: Visit) -> Response:
         listed = await visit.services.lists.of(visit.bus)
         messages = await at_hand(visit.bus, listed, topic, visit.path)
     except MessagingError as error:
-        return HTMLResponse(join(notice("good", "The texts are valid."), notice("warn", str(error))))
+        return HTMLResponse(join(notice("good", "Filter and action are valid."), notice("warn", str(error))))
     rows = []
     count = 0
     for message in messages:
@@ -166,14 +166,14 @@ async def check(visit: Visit) -> Response:
         count += does_match
         rows.append((str(message.message_id or ""), _words(message), verdict, Cell(change_list(changes), None)))
     said = (
-        f"Valid. {count} of {len(messages)} messages at hand match."
+        f"Valid. {count} of {len(messages)} sample messages match."
         if messages
-        else "Valid. No messages are at hand to try it on."
+        else "Valid. There are no messages to try it on."
     )
     return HTMLResponse(
         join(
             notice("good", said),
-            table(("Message id", "Body", "Filter", "What the action changes"), rows, "Messages at hand")
+            table(("Message id", "Body", "Filter", "What the action changes"), rows, "Sample messages")
             if rows
             else None,
         )

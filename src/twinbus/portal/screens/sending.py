@@ -92,7 +92,7 @@ async def _page(visit: Visit, given: Mapping[str, str], problem: str = "", sent:
         field(
             "Types of properties",
             text_area("property_types", given.get("property_types", ""), 2),
-            'JSON, where JSON has no word for it: {"n": "int"}',
+            'JSON, for types that JSON does not have: {"n": "int"}',
         ),
         button("Send"),
         class_="stack",
@@ -116,7 +116,7 @@ async def _page(visit: Visit, given: Mapping[str, str], problem: str = "", sent:
             "JSON lines",
             el(
                 "p",
-                "One message a line, as 'Download JSON lines' writes them. All lines are read before the first is sent.",
+                "One message per line, as 'Download JSON lines' writes them. All lines are read before the first is sent.",
             ),
             many,
         ),

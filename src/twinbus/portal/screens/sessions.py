@@ -91,7 +91,7 @@ async def show_one(visit: Visit) -> Response:
         finally:
             await receiver.close()
     except MessagingError as error:
-        problem = f"The state can be read only while nobody else holds the session. {error}"
+        problem = f"The state can only be read while no other receiver holds the session. {error}"
     shown = shown_body(state)
     text = shown.text if state else ""
     messages = await namespace.entity(path).peek(50, session_id=session_id)
@@ -135,7 +135,7 @@ async def save(visit: Visit) -> Response:
     try:
         receiver = await namespace.session_receiver(path, session_id, credit=0, wait_s=HOLD_WAIT_S)
     except MessagingError as error:
-        raise ArgumentError(f"The state was not changed: somebody else holds the session. {error}") from None
+        raise ArgumentError(f"The state was not changed: another receiver holds the session. {error}") from None
     try:
         await namespace.entity(path).set_session_state(session_id, text.encode() or None)
     finally:

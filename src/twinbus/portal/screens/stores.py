@@ -25,7 +25,7 @@ from twinbus.portal.namespaces.sentences import sentence_of
 from twinbus.portal.screens.entity import live_part
 from twinbus.portal.visit import Visit, go_to
 
-NOT_HERE = "Only twinbus has messaging stores that can be broken on purpose. This namespace is another one."
+NOT_HERE = "Only twinbus namespaces have messaging stores and faults. This is not one."
 CONDITIONS = {"up": "good"}
 ACTIONS = {
     "down": "Switch off",
@@ -133,7 +133,7 @@ async def _map(visit: Visit) -> Child:
     names = [each.path for each in listed.entities if each.type.value != "topic"]
     split = [each.path for each in listed.entities if each.is_partitioned and each.type.value != "topic"]
     if not names:
-        return notice("plain", "Create a queue to see its fragments here while stores break.")
+        return notice("plain", "Create a queue to see its fragments here while stores fail.")
     chosen = path if path in names else (split or names)[0]
     select = form(
         f"/ns/{visit.namespace}/stores",
@@ -159,7 +159,7 @@ async def switch(visit: Visit) -> Response:
         for index in await _indices(visit, store):
             await bus.ask("POST", f"/$stores/{index}/{action}", query)
     else:
-        raise ArgumentError("A store is switched off or on, slowed down, or loses acknowledgements.")
+        raise ArgumentError("Choose whether to switch the store off or on, slow it down, or lose acknowledgements.")
     return go_to(address(f"/ns/{visit.namespace}/stores", **_kept(visit)))
 
 

@@ -104,7 +104,7 @@ class Jobs:
         job = self._jobs.get(job_id)
         if job is None or job.owner != owner:
             raise EntityNotFound(
-                "The portal does not know this action, or no longer. 'Running work' lists what it knows."
+                "The portal does not know this action, or no longer does. 'Running work' lists the known ones."
             )
         return job
 

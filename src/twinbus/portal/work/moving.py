@@ -23,7 +23,7 @@ WAIT_S = 3.0
 HELD_MAX = 2_000
 """Messages that are not chosen stay locked until the end, or they would come again and again."""
 DIFFERENCES = (
-    "This namespace has no repair of its own, so messages are received, sent and completed one after the other: a message whose "
+    "This namespace has no repair operation, so messages are received, sent and completed one after the other: a message whose "
     "completion is lost stays as a copy, repaired messages get new numbers and start with a delivery count of 0, and the delivery "
     "count of those that are looked at and not chosen rises by one."
 )
@@ -90,9 +90,7 @@ def moving(bus: Bus, path: str, move: Move, chosen: Matches) -> Work:
         if faults:
             text += f" {faults:,} were refused and stay; the reasons are below."
         if len(left) >= HELD_MAX:
-            text += (
-                f" Stopped after {HELD_MAX:,} others that were not chosen. Repair again to go on, or choose those too."
-            )
+            text += f" Stopped after {HELD_MAX:,} others that were not chosen. Repair again to continue, or choose those too."
         return text
 
     return work

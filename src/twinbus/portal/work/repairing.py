@@ -25,7 +25,7 @@ def repairing(bus: Bus, path: str, repair: Repair, chosen: Matches | None) -> Wo
     async def work(job: Job) -> str:
         if not await grace(job):
             return "Nothing was changed."
-        job.tell("Repairing. Stop it at any time: every message is either where it was or where it goes.")
+        job.tell("Repairing. Stop it at any time: every message is either where it was or at its destination.")
         async with bus.own_amqp() as namespace:
             extras = namespace.extras(path)
             standings = (
@@ -98,15 +98,15 @@ def _said(standing: RepairStanding | None, repair: Repair, job: Job) -> str:
     verb = "removed" if repair.removes else "moved"
     text = f"{counted(standing.repaired)} {verb}."
     if standing.held:
-        text += f" {standing.held:,} are held by a receiver and stay."
+        text += f" {standing.held:,} are locked by a receiver and stay."
     if standing.refused:
-        text += f" {standing.refused:,} stay, because they cannot be changed or taken; the first reasons are below."
+        text += f" {standing.refused:,} stay, because they cannot be changed or moved; the first reasons are below."
         for refusal in standing.refusals:
             job.note(f"{refusal.sequence_number}: {refusal.reason}")
     for fragment, fault in standing.passed_over.items():
         job.note(f"fragment {fragment}: {fault}")
         text += f" Fragment {fragment} could not be reached."
-    return text + (" Stopped: repair again to go on with the rest." if job.is_stopping else "")
+    return text + (" Stopped: repair again to continue with the rest." if job.is_stopping else "")
 
 
 async def preview(

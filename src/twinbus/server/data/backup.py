@@ -20,10 +20,19 @@ from pathlib import Path
 from typing import Final
 
 from twinbus.errors import ArgumentError, StoreDamaged, StoreUnavailable
-from twinbus.server.data.data_folder import LOCK_NAME, WITNESS_FOLDER, DataFolder, known_store_paths, witness_of
+from twinbus.server.data.copy_marks import read_mark, require_whole
+from twinbus.server.data.data_folder import (
+    COPY_MARK,
+    LOCK_NAME,
+    WITNESS_FOLDER,
+    DataFolder,
+    known_store_paths,
+    witness_of,
+)
 from twinbus.store.folder.copying import copy_database, copy_file, copy_store, sync_file
 from twinbus.store.folder.folder_check import check_folder
 from twinbus.store.folder.journal import make_folder, sync_folder
+from twinbus.store.folder.tables import upgrade
 
 MANIFEST: Final = "backup.json"
 FORMAT: Final = 1
@@ -55,8 +64,11 @@ class Manifest:
 
 
 def back_up(folder: Path, target: Path, made_at: str) -> Manifest:
-    """`folder` is that of a namespace that runs or not; `target` must not exist. Without its manifest a backup is not one."""
+    """`folder` is that of a namespace that runs or not, and has everything that was in it. `target` must not exist; after a failure it
+    does not exist either, and after a crash it has no manifest, without which a backup is not one."""
     stores = known_store_paths(folder)
+    mark = folder / COPY_MARK
+    require_whole(read_mark(mark.read_text(errors="replace") if mark.exists() else None, str(mark)), str(mark))
     if target.resolve().is_relative_to(folder.resolve()):
         raise ArgumentError(f"{target} is in the data folder of the namespace. Name a folder elsewhere.")
     try:
@@ -67,10 +79,11 @@ def back_up(folder: Path, target: Path, made_at: str) -> Manifest:
         raise ArgumentError(f"{target} cannot be created: {fault.strerror}.") from None
     try:
         for store in stores:
-            copy_store(store, target / "stores" / store.name)
+            # Before the store: one that is opened for the first time meanwhile has an identity that its witness need not know.
+            _copy_witness(witness_of(store), target / WITNESS_FOLDER)
+            copy_store(store, target / "stores" / store.name, witness_of(store))
         for name in PLAIN_FILES:
             copy_file(folder / name, target / name)
-        _copy_folder(folder / WITNESS_FOLDER, target / WITNESS_FOLDER)
         _copy_folder(folder / TLS_FOLDER, target / TLS_FOLDER)
         copy_database(folder / CATALOG, target / CATALOG)
         files = {str(file.relative_to(target)): _digest(file) for file in _files(target)}
@@ -78,8 +91,12 @@ def back_up(folder: Path, target: Path, made_at: str) -> Manifest:
         (target / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1))
         sync_file(target / MANIFEST)
         sync_folder(target)
-    except OSError as fault:
-        raise StoreUnavailable(f"The backup in {target} is not complete: {fault}. Remove it and try again.") from fault
+        sync_folder(target.parent)
+    except BaseException as fault:
+        shutil.rmtree(target, ignore_errors=True)  # a full disk must not stay full
+        if isinstance(fault, OSError):
+            raise StoreUnavailable(f"The backup in {target} could not be made: {fault}.") from fault
+        raise
     return manifest
 
 
@@ -131,6 +148,7 @@ def restore(backup: Path, folder: Path) -> Manifest:
             # A store that was never in use has no file.
             make_folder(draft / "stores" / f"{index:02}")
         for store in known_store_paths(draft):
+            upgrade(store)
             for damage in check_folder(store, witness_of(store)):
                 raise StoreDamaged(f"{damage.file}, {damage.place}: {damage.what}. Use another backup.")
         draft.rename(folder)
@@ -164,6 +182,12 @@ def _copy_folder(source: Path, target: Path) -> None:
             place = target / file.relative_to(source)
             make_folder(place.parent)
             copy_file(file, place)
+
+
+def _copy_witness(witness: Path, folder: Path) -> None:
+    make_folder(folder)
+    if witness.exists():  # earlier versions kept none
+        copy_file(witness, folder / witness.name)
 
 
 def _digest(file: Path) -> str:

@@ -157,7 +157,10 @@ class TcpMesh:
                 self._say(number, f"{address}: {str(fault) or 'no answer'}")
                 await asyncio.sleep(DIAL_EVERY_S)
             else:
-                self._put(number, shell)
+                if shell.line.is_broken:  # before anybody knew of it: the other end may have closed at once
+                    await asyncio.sleep(DIAL_EVERY_S)
+                else:
+                    self._put(number, shell)
 
     def _say(self, number: int, reason: str) -> None:
         """Once for each reason: it is tried twice a second."""

@@ -24,6 +24,9 @@ SWITCH_WAIT_S = 8.0
 READY_POLL_S = 0.005
 OPEN_WORK_WAIT_S = 2.0
 """For transactions on a store that is given away: those that are still open then are rolled back."""
+FORWARD_WAIT_S = 0.5
+"""For messages on their way to another entity: they are forwarded once more by the next owner if nothing has come of it by then. Not
+longer, since what they are to reach may wait for this very store."""
 RETIRE_WAIT_S = 2.0
 """For what was asked of a store before it is given away."""
 
@@ -116,16 +119,18 @@ class StorePool:
     async def release(self, index: int, move_out: Callable[[MessageBroker], None]) -> bool:
         """Finish what is under way, and leave the store to another node. Whether it is closed in time; it will be later if not.
 
-        `move_out` gets the broker when it is at rest, so that its locks travel. Transactions and other long work have a moment before.
+        `move_out` gets the broker when it is at rest, so that its locks travel. Transactions, other long work and messages that are being
+        forwarded have a moment before.
         """
         broker = self.brokers[index]
 
         def is_done() -> bool:
-            if broker.is_available:  # also once more: its store may fail and return while this waits
-                broker.retire()
+            broker.retire()  # also once more: its store may fail and return while this waits, and be read again
             return broker.is_at_rest
 
         await _until(lambda: not broker.has_open_work, OPEN_WORK_WAIT_S)
+        broker.finish_forwarding()
+        await _until(lambda: not broker.forwarding, FORWARD_WAIT_S)
         if await _until(is_done, RETIRE_WAIT_S):
             try:
                 move_out(broker)

@@ -14,26 +14,29 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from twinbus.errors import MessagingError, StoreUnavailable
-from twinbus.store.folder.identity import IDENTITY_NAME
+from twinbus.errors import StoreDamaged, StoreUnavailable
+from twinbus.store.folder.identity import IDENTITY_NAME, StoreIdentity
 from twinbus.store.folder.journal import SegmentFile, make_folder, segment_numbers, segment_path, sync_folder
-from twinbus.store.folder.tables import FILE_NAME, SQL
+from twinbus.store.folder.tables import FILE_NAME
 
 TRIES_MAX = 100
 OWNER_ONLY = 0o600
 
 
-def copy_store(source: Path, target: Path) -> None:
-    """`target` is a new folder. Raises StoreUnavailable if the store cannot be copied."""
+def copy_store(source: Path, target: Path, witness: Path | None = None) -> None:
+    """`target` is a new folder. Raises StoreGone if there was a store that is not in `source`, and StoreUnavailable if the store
+    cannot be copied."""
+    identity = StoreIdentity(source, witness)
+    identity.require()
     make_folder(target)
-    if not (source / IDENTITY_NAME).exists():
-        return  # it was never opened: there is nothing in it
+    if identity.holds_nothing:
+        return
     reason: Exception | None = None
     for _ in range(TRIES_MAX):
         try:
             if _copied(source, target):
                 return
-        except (FileNotFoundError, MessagingError, sqlite3.Error) as fault:
+        except (FileNotFoundError, StoreDamaged, sqlite3.Error) as fault:
             # A segment was retired, or is being appended to, while it was read.
             reason = fault
         for leftover in target.iterdir():
@@ -44,10 +47,15 @@ def copy_store(source: Path, target: Path) -> None:
 def copy_database(source: Path, target: Path) -> None:
     """One consistent state of a SQLite file that others write, durable."""
     try:
-        with closing(sqlite3.connect(source)) as live:
+        with closing(_existing(source)) as live:
             _copy_state(live, target)
     except sqlite3.Error as fault:
         raise StoreUnavailable(f"{source} cannot be copied: {fault}.") from fault
+
+
+def _existing(file: Path) -> sqlite3.Connection:
+    """SQLite would create a file that is missing: somebody else would take it for one that has nothing in it."""
+    return sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True)
 
 
 def _copy_state(source: sqlite3.Connection, target: Path) -> None:
@@ -75,7 +83,7 @@ def sync_file(file: Path) -> None:
 
 
 def _copied(source: Path, target: Path) -> bool:
-    with closing(sqlite3.connect(source / FILE_NAME)) as held, closing(sqlite3.connect(source / FILE_NAME)) as live:
+    with closing(_existing(source / FILE_NAME)) as held, closing(_existing(source / FILE_NAME)) as live:
         held.execute("BEGIN")
         position = _position(held)
         numbers = [number for number in segment_numbers(source) if number > position]
@@ -85,15 +93,20 @@ def _copied(source: Path, target: Path) -> bool:
             return False
         for number in numbers:
             _cut(target, number)
-        _copy_state(held, target / FILE_NAME)
-    copy_file(source / IDENTITY_NAME, target / IDENTITY_NAME)
+        try:
+            _copy_state(held, target / FILE_NAME)
+        except sqlite3.Error as fault:
+            # What is held does not change any more. So it is the disk, and it would be no better the next time.
+            raise StoreUnavailable(f"The messaging store in {source} cannot be copied: {fault}.") from fault
+    if (source / IDENTITY_NAME).exists():  # earlier versions kept none
+        copy_file(source / IDENTITY_NAME, target / IDENTITY_NAME)
     sync_folder(target)
     return True
 
 
 def _position(tables: sqlite3.Connection) -> int:
-    """The newest segment that they hold."""
-    position: int = tables.execute(SQL["journal_row"]).fetchone()[0]
+    """The newest segment that they hold; of tables of every version."""
+    position: int = tables.execute("SELECT position FROM journal").fetchone()[0]
     return position
 
 

@@ -32,13 +32,19 @@ class StoreIdentity:
     def __init__(self, folder: Path, witness: Path | None) -> None:
         self._folder = folder
         self._witness = witness
-        self._own = _read(folder / IDENTITY_NAME)
+        # In this order, for somebody may be creating the store: it has its identity before its witness has it.
         self._known = None if witness is None else _read(witness)
+        self._own = _read(folder / IDENTITY_NAME)
 
     @property
     def is_new(self) -> bool:
         """Whether nothing was ever kept here, as far as is known."""
         return self._own is None
+
+    @property
+    def holds_nothing(self) -> bool:
+        """Whether nothing was ever committed here. A store that is being created has tables before it has an identity."""
+        return self._own is None and (self._known == NEW or not (self._folder / FILE_NAME).exists())
 
     @property
     def is_loss_accepted(self) -> bool:

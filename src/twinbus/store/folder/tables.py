@@ -9,7 +9,7 @@ import json
 import sqlite3
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from operator import lt
 from pathlib import Path
@@ -33,6 +33,7 @@ SCHEMA_VERSION = 3
 SQLITE_VERSION_MIN = (3, 38)
 PAGE_BYTES = 16_384  # half the cost of a row of 1 KiB in pages of 4,096
 WAL_BYTES_KEPT = 4 << 20
+UPGRADE_CACHE_BYTES = 4 << 20
 NO_STATE = -1
 PAGE_ROWS = 1_000
 INCREMENTAL = 2  # of the pragma auto_vacuum
@@ -106,6 +107,17 @@ def prepare(connection: sqlite3.Connection, folder: Path) -> None:
             connection.execute("COMMIT")
     if connection.execute("PRAGMA auto_vacuum").fetchone() != (INCREMENTAL,):
         _make_shrinkable(connection)
+
+
+def upgrade(folder: Path) -> None:
+    """Bring tables of an older version to this one, if there are any, while nobody uses them. Raises StoreDamaged."""
+    if not (folder / FILE_NAME).exists():
+        return
+    with closing(connect(folder, UPGRADE_CACHE_BYTES)) as connection:
+        try:
+            prepare(connection, folder)
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as fault:
+            raise StoreDamaged(f"{folder / FILE_NAME} cannot be upgraded: {fault}.") from fault
 
 
 def _make_shrinkable(connection: sqlite3.Connection) -> None:

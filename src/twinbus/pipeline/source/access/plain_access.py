@@ -104,7 +104,7 @@ class PlainAccess:
         return PackedPage.of([message.payload for message in chosen], following if following < end else None)
 
     async def times(self, numbers: Sequence[int]) -> list[tuple[int, Millis] | None]:
-        raise NotImplementedHere("A namespace of the service has a peek for each number, and no times alone.")
+        raise NotImplementedHere("This namespace can only peek at whole messages, not report times.")
 
     async def claim(self, shares: Mapping[int, int], ends: Mapping[int, int] | None, owner: str) -> Claim:
         """A receiver takes what it is given, so the shares count as a sum only."""

@@ -30,12 +30,14 @@ class Column(NamedTuple):
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("body", BYTES, "data as it was sent; text in UTF-8; any other value as JSON"),
+    Column("body", BYTES, "data as sent; text in UTF-8; any other value as JSON"),
     Column("messageId", TEXT, ""),
     Column("sequenceNumber", LARGE, "unique in the entity; the upper 16 bits are the fragment"),
-    Column("fragment", SMALL, "0 where the entity is not partitioned"),
+    Column("fragment", SMALL, "0 if the entity is not partitioned"),
     Column("enqueuedTime", TIME, "when the entity accepted it, or when it became due if it was scheduled"),
-    Column("enqueuedSequenceNumber", LARGE, "its number where it was sent first, if it was scheduled or forwarded"),
+    Column(
+        "enqueuedSequenceNumber", LARGE, "the number it had when it was first sent, if it was scheduled or forwarded"
+    ),
     Column("sessionId", TEXT, "its message session"),
     Column("partitionKey", TEXT, ""),
     Column("correlationId", TEXT, ""),
@@ -44,7 +46,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("replyTo", TEXT, ""),
     Column("replyToSessionId", TEXT, ""),
     Column("contentType", TEXT, ""),
-    Column("deliveryCount", SMALL, "how often it was delivered without being settled"),
+    Column("deliveryCount", SMALL, "the number of deliveries without settlement"),
     Column(
         "state",
         TEXT,
@@ -54,15 +56,15 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "timeToLive",
         LARGE,
-        "milliseconds, as it was sent; null if it was sent without one. A sink sends it on, and it starts again; to send "
+        "milliseconds, as sent; null if none was sent. A sink forwards it, and it starts again; to send "
         "the remaining time, write `unix_millis(expiresAt) - unix_millis(now())`",
     ),
     Column("scheduledEnqueueTime", TIME, ""),
     Column("deadLetterReason", TEXT, ""),
     Column("deadLetterErrorDescription", TEXT, ""),
-    Column("deadLetterSource", TEXT, "the entity whose message it was before it was dead-lettered and forwarded"),
+    Column("deadLetterSource", TEXT, "the entity it was in before it was dead-lettered and forwarded"),
     Column("properties", MAP, "application properties, each value as JSON: strings are in quotation marks"),
-    Column("entity", TEXT, "the path of the entity that it was read from"),
+    Column("entity", TEXT, "the path of the entity it was read from"),
 )
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
 
@@ -85,7 +87,9 @@ def chosen(fields: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """
     for name, kind in fields:
         if name not in _KINDS:
-            raise OptionError(f"The schema has a column '{name}'; a message has {', '.join(NAMES)}.")
+            raise OptionError(
+                f"The schema has an unknown column '{name}'; the columns of a message are {', '.join(NAMES)}."
+            )
         if kind != _KINDS[name]:
             raise OptionError(f"The schema has '{name}' as {kind}; it is {_KINDS[name]}. Cast it after reading.")
     return tuple(name for name, _ in fields)
