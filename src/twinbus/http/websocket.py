@@ -62,8 +62,9 @@ class WebSocketConnection:
                 # Nothing can be written any more after the close.
                 self.cut()
                 await asyncio.wait(self._tasks)
-                with contextlib.suppress(WebSocketDisconnect):
-                    await _unless_ended(self._socket.close(NOT_BINARY, "AMQP needs binary messages."))
+                with contextlib.suppress(WebSocketDisconnect, TimeoutError):
+                    async with asyncio.timeout(CLOSE_WAIT / 1_000):
+                        await _unless_ended(self._socket.close(NOT_BINARY, "AMQP needs binary messages."))
         finally:
             self._gateway.lost(self._clock.now())
             self.cut()
