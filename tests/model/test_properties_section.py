@@ -8,7 +8,7 @@ import pytest
 from tests.model.messages import header, properties_section, section
 from twinbus.amqp.codec.encode import encode_value
 from twinbus.amqp.codec.sections import PROPERTIES, MessageProperties, decode_sections
-from twinbus.amqp.codec.types import Symbol, Timestamp, UByte, UInt, ULong, Value
+from twinbus.amqp.codec.types import Long, Symbol, Timestamp, UByte, UInt, ULong, Value
 from twinbus.amqp.errors import DecodeError
 from twinbus.errors import ArgumentError
 from twinbus.model.content import DESCRIPTOR_SIZE
@@ -133,6 +133,7 @@ def test_a_message_without_an_id_gets_one_and_keeps_its_other_fields() -> None:
         ([True, UByte(9), UInt(7)], 7),
         ([None, None, UInt(0), False], 0),
         ([False, None, None, True, UInt(3)], None),
+        ([None, None, None, None, Long(3)], None),
     ],
 )
 def test_a_header_is_stored_with_all_fields_and_no_failed_deliveries(fields: list[Value], ttl: int | None) -> None:
@@ -143,7 +144,8 @@ def test_a_header_is_stored_with_all_fields_and_no_failed_deliveries(fields: lis
 
 
 @pytest.mark.parametrize(
-    "fields", [["yes"], [None, UInt(1)], [None, None, ULong(1)], [None, None, None, UInt(1)], [None] * 6]
+    "fields",
+    [["yes"], [None, UInt(1)], [None, None, ULong(1)], [None, None, None, UInt(1)], [*[None] * 4, b"3"], [None] * 6],
 )
 def test_a_header_with_a_wrong_type_or_too_many_fields_is_malformed(fields: list[Value]) -> None:
     with pytest.raises(DecodeError, match="header"):

@@ -18,6 +18,7 @@ _TYPES: tuple[tuple[str, type], ...] = (
     ("ttl", UInt),
     ("first-acquirer", bool),
 )
+_DELIVERY_COUNT = ("delivery-count", int)
 _NO_FAILED_DELIVERIES = b"\x43"
 
 
@@ -44,9 +45,11 @@ def read_header(value: bytes) -> tuple[bytes, Millis | None]:
     fields, _ = decode_value(value, 0)
     if not isinstance(fields, list) or len(fields) > _FIELD_COUNT:
         raise DecodeError(f"the header section is not a list of at most {_FIELD_COUNT} fields")
-    fields = (fields + [None] * _FIELD_COUNT)[: len(_TYPES)]
-    for (name, kind), field in zip(_TYPES, fields, strict=True):
+    fields += [None] * (_FIELD_COUNT - len(fields))
+    # The last one is not kept; but a header of any length would be, in the cache.
+    for (name, kind), field in zip((*_TYPES, _DELIVERY_COUNT), fields, strict=True):
         if field is not None and not isinstance(field, kind):
             raise DecodeError(f"{name} of the header is {shortened(field)}, which has the wrong type")
+    fields = fields[: len(_TYPES)]
     ttl = fields[2]
     return _section(fields), None if ttl is None else int(ttl)
