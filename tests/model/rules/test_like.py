@@ -8,6 +8,7 @@ from tests.model.rules.naive import like
 from tests.model.rules.strategies import patterns
 from twinbus.errors import ArgumentError
 from twinbus.model.rules import like as like_module
+from twinbus.model.rules.evaluation import REMEMBERED_LENGTH_MAX, pattern_matcher
 from twinbus.model.rules.like import like_matcher
 
 
@@ -117,3 +118,11 @@ def test_a_search_in_a_long_text_goes_on_right_behind_what_was_found(
     monkeypatch.setattr(like_module, "STEPS_FEW", -1)
     for pattern in ("%a_c%d%", "%a_c%d"):
         assert like_matcher(pattern, None)(text) is expected
+
+
+def test_what_is_made_of_a_pattern_is_remembered_unless_it_is_long() -> None:
+    """Patterns may come with messages, and what is made of a long one takes megabytes."""
+    short, long = "a%" * (REMEMBERED_LENGTH_MAX // 2), "a%" * (REMEMBERED_LENGTH_MAX // 2) + "b"
+    assert pattern_matcher(short, None) is pattern_matcher(short, None)
+    assert pattern_matcher(long, None) is not pattern_matcher(long, None)
+    assert pattern_matcher(long, None)("a" * REMEMBERED_LENGTH_MAX + "b")

@@ -36,6 +36,8 @@ Evaluate: TypeAlias = Callable[[FilterView], object]
 Test: TypeAlias = Callable[[FilterView], Truth]
 
 MATCHER_CACHE_SIZE = 1_024
+REMEMBERED_LENGTH_MAX = 128
+"""Of patterns that come with messages. One may have 32 KB, and what is made of it a hundred times as much."""
 _matcher = lru_cache(MATCHER_CACHE_SIZE)(like_matcher)
 _HOLDS: dict[str, Callable[[Any, Any], bool]] = {  # of two values of one ordered kind
     "=": operator.eq,
@@ -172,7 +174,8 @@ def pattern_matcher(pattern: object, escape: object) -> Matcher:
         raise FilterError(f"LIKE needs a text as its pattern, not {kind_name(pattern)}.")
     if escape is not None and not isinstance(escape, str):
         raise FilterError(f"ESCAPE needs a text of one character, not {kind_name(escape)}.")
-    return _matcher(pattern, escape)
+    make = _matcher if len(pattern) <= REMEMBERED_LENGTH_MAX else like_matcher
+    return make(pattern, escape)
 
 
 def like(operand: Evaluate, matches: Matcher) -> Test:
