@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from twinbus.amqp.codec.sections import Sections, encode_sections
+from twinbus.amqp.codec.types import Symbol, Timestamp
 from twinbus.clock import Millis
 from twinbus.errors import (
     EntityDisabled,
@@ -32,6 +34,7 @@ from twinbus.pairing.syphon.transport import (
     Taken,
     Transfer,
     Wait,
+    taken_of,
 )
 from twinbus.testing.sim_clock import SimClock
 
@@ -356,3 +359,22 @@ def test_one_poisonous_message_does_not_make_a_destination_get_its_messages_one_
         bench.put(number)
     bench.do_pass()
     assert bench.sent() == [("orders", [4, 5, 6, 7])]
+
+
+NOT_UTF8 = bytes.fromhex("c1 07 02 a1 01 ff a1 01 61")
+"""A map with a name that is no text. A broker that leaves such sections as they are accepts it."""
+
+
+@pytest.mark.parametrize(
+    ("section", "number", "locked_until"),
+    [("00 53 74", 7, LOCK), ("00 53 72", 0, 0)],
+    ids=["properties", "annotations"],
+)
+def test_a_message_that_nobody_can_read_is_no_transfer(section: str, number: int, locked_until: Millis) -> None:
+    """It goes to the dead letters. A receive that failed for it would fail again and again, with all messages beside it."""
+    annotations = {Symbol("x-opt-sequence-number"): 7, Symbol("x-opt-locked-until"): Timestamp(LOCK)}
+    delivered = encode_sections(Sections(message_annotations=annotations)) if number else b""
+    taken = taken_of("handle", delivered + bytes.fromhex(section) + NOT_UTF8)
+    assert isinstance(taken.content, NotATransfer)
+    assert "UTF-8" in str(taken.content)
+    assert (taken.handle, taken.sequence_number, taken.locked_until) == ("handle", number, locked_until)
