@@ -93,13 +93,23 @@ def test_rows_that_a_full_disk_refuses_are_written_when_there_is_room(
     made = recorder(tmp_path)
     monkeypatch.setattr(Spool, "append", full)
     made.hand(NOON, [operation(message_id="a")])
-    assert flush(made) is None
+    assert isinstance(flush(made), OSError), "a bill without them would be taken for the whole one"
     assert made.is_behind
     monkeypatch.setattr(Spool, "append", append)
     made.hand(NOON + 1000, [operation(message_id="b")])
     assert flush(made) is None
     assert not made.is_behind
     assert [row["message_id"] for row in read_log(tmp_path)] == ["a", "b"]
+    made.stop(NOON, [])
+
+
+def test_a_spool_that_cannot_be_read_keeps_no_other_waiting(tmp_path: Path) -> None:
+    """Somebody started the server as another user once."""
+    (tmp_path / "_spool" / "a-other.spool").mkdir(parents=True)
+    made = recorder(tmp_path)
+    made.hand(NOON, [operation(message_id="a")])
+    assert isinstance(flush(made), OSError)
+    assert [row["message_id"] for row in read_log(tmp_path)] == ["a"]
     made.stop(NOON, [])
 
 
@@ -162,3 +172,11 @@ def test_an_application_writes_a_log_of_its_own(tmp_path: Path) -> None:
     rows = read_log(tmp_path)
     assert {row["message_id"] for row in rows} == {"a", "b"}
     assert {row["namespace"] for row in rows} == {"contoso"}
+
+
+def test_a_log_that_is_closed_has_nothing_left_to_flush(tmp_path: Path) -> None:
+    writer = OperationsWriter(tmp_path, "contoso", "node", rotate=rotate)
+    writer.record(operation())
+    writer.close()
+    writer.flush()
+    assert len(read_log(tmp_path)) == 1

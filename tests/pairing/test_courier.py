@@ -20,12 +20,13 @@ from tests.pairing.world import World, run_send
 from twinbus.meter.operation import Operation
 from twinbus.pairing.backlog.delivery import Pause, ToBacklog
 from twinbus.pairing.courier import UNNUMBERED, AskPartitioning, Courier, Step, Steps, ToPrimary
+from twinbus.pairing.deciding.send_availability import SendAvailability
 from twinbus.pairing.errors import BacklogUnavailable
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.rewriting.preflight import PairedMessageBatch
 from twinbus.pairing.rewriting.transfer import AnyMessage, annotated
 from twinbus.pairing.stock.failures import FailureKind
-from twinbus.pairing.stock.line import WaitedForItself
+from twinbus.pairing.stock.line import NotWantedAnyMore, WaitedForItself
 from twinbus.pairing.stock.steps import run, run_async
 
 DOWN = ConnectionError("down")
@@ -334,6 +335,26 @@ def test_keys_that_every_queue_refuses_are_reported_without_waiting_for_the_time
         send(courier, recorder, ServiceBusMessage("x"))
     assert len(recorder.attempts) == 3
     assert world.clock.at == began
+
+
+@pytest.mark.parametrize("is_list", [True, False])
+def test_without_a_backlog_a_send_that_waits_for_its_turn_stays_with_the_primary(is_list: bool) -> None:
+    """An unprotected pair has nowhere else to send it, whatever is known against the primary."""
+    world = World(1)
+    availability = SendAvailability(world.options, {}, world.random)
+    courier = Courier("orders", availability, world.clock, lambda: "id", lambda: None)
+    message = ServiceBusMessage("x")
+    outgoing = [message] if is_list else message
+
+    def accepted_after_a_wait(attempt: Step) -> None:
+        assert isinstance(attempt, ToPrimary)
+        availability.primary_failed("orders", DOWN, world.clock.at)  # others, which are in front
+        world.clock.at += 60_000
+        availability.advance(world.clock.at)
+        if not attempt.is_wanted():
+            raise NotWantedAnyMore
+
+    run_send(courier, outgoing, 10, accepted_after_a_wait)
 
 
 class Broken(BaseException):

@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from twinbus.amqp.codec.sections import Sections, encode_sections
+from twinbus.amqp.codec.types import Symbol, Timestamp
 from twinbus.clock import Millis
 from twinbus.errors import (
     EntityDisabled,
@@ -18,7 +20,7 @@ from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.rewriting.restore import NotATransfer
 from twinbus.pairing.stock.failures import Classifier, FailureKind, classify
 from twinbus.pairing.stock.steps import run
-from twinbus.pairing.syphon.pump import Pass, PoisonQuota, PoisonQuotaUsedUp, Pump
+from twinbus.pairing.syphon.pump import BATCH_MAX, Pass, PoisonQuota, PoisonQuotaUsedUp, Pump
 from twinbus.pairing.syphon.rate_cap import RateCap
 from twinbus.pairing.syphon.transport import (
     Abandon,
@@ -32,6 +34,7 @@ from twinbus.pairing.syphon.transport import (
     Taken,
     Transfer,
     Wait,
+    taken_of,
 )
 from twinbus.testing.sim_clock import SimClock
 
@@ -356,3 +359,61 @@ def test_one_poisonous_message_does_not_make_a_destination_get_its_messages_one_
         bench.put(number)
     bench.do_pass()
     assert bench.sent() == [("orders", [4, 5, 6, 7])]
+
+
+NOT_UTF8 = bytes.fromhex("c1 07 02 a1 01 ff a1 01 61")
+"""A map with a name that is no text. A broker that leaves such sections as they are accepts it."""
+
+
+@pytest.mark.parametrize(
+    ("section", "number", "locked_until"),
+    [("00 53 74", 7, LOCK), ("00 53 72", 0, 0)],
+    ids=["properties", "annotations"],
+)
+def test_a_message_that_nobody_can_read_is_no_transfer(section: str, number: int, locked_until: Millis) -> None:
+    """It goes to the dead letters. A receive that failed for it would fail again and again, with all messages beside it."""
+    annotations = {Symbol("x-opt-sequence-number"): 7, Symbol("x-opt-locked-until"): Timestamp(LOCK)}
+    delivered = encode_sections(Sections(message_annotations=annotations)) if number else b""
+    taken = taken_of("handle", delivered + bytes.fromhex(section) + NOT_UTF8)
+    assert isinstance(taken.content, NotATransfer)
+    assert "UTF-8" in str(taken.content)
+    assert (taken.handle, taken.sequence_number, taken.locked_until) == ("handle", number, locked_until)
+
+
+@pytest.mark.parametrize("per_second", [1.0, 10.0])
+def test_a_cap_below_a_page_for_each_lock_slows_the_syphon_down_and_does_not_stop_it(per_second: float) -> None:
+    """A page that waits for its slots until its locks have ended has used them up for nothing."""
+    clock, cap, count, pump_count = SimClock(), RateCap(per_second), 300, 10
+    free_at = [dict.fromkeys(range(count), clock.now()) for _ in range(pump_count)]
+    sent: list[Millis] = []
+    pumps = [Pump(f"backlog/{index}", classify, cap, clock, lambda _: None) for index in range(pump_count)]
+    due: list[tuple[Millis, int, Request]] = []
+    steps = [pump.run() for pump in pumps]
+    for index, each in enumerate(steps):
+        due.append((clock.now(), index, next(each)))
+
+    def answer(index: int, request: Request) -> Answer:
+        waiting, now = free_at[index], clock.now()
+        if isinstance(request, Receive):
+            numbers = [number for number, at in waiting.items() if at <= now][: request.count_max]
+            waiting.update(dict.fromkeys(numbers, now + LOCK))
+            return [Taken(None, number, now + LOCK, Transfer("orders", number, 9, None, None)) for number in numbers]
+        if isinstance(request, SendAll):
+            sent.extend(now for chunk in request.chunks for _ in chunk.taken)
+            return [None for _ in request.chunks]
+        for each in request.taken if isinstance(request, Complete | Abandon) else ():
+            del waiting[each.sequence_number]
+            if isinstance(request, Abandon):
+                waiting[each.sequence_number] = now
+        return None
+
+    began_at = clock.now()
+    while any(free_at) and clock.now() < began_at + 4_000_000:
+        due.sort(key=lambda each: each[:2])
+        at, index, request = due.pop(0)
+        clock.advance(max(0, at - clock.now()))
+        request = steps[index].send(answer(index, request))
+        wait = request.duration if isinstance(request, Wait) else 1_000 if isinstance(request, Receive) else 0
+        due.append((clock.now() + wait, index, request))
+    allowed = per_second * (clock.now() - began_at) / 1000
+    assert 0.8 * min(count * pump_count, allowed) <= len(sent) <= allowed + BATCH_MAX * pump_count

@@ -7,6 +7,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from tests.portal.test_screens import HOSTILE, finished, text_of
+from twinbus.client.received_message import ReceivedMessage
 from twinbus.portal.messages.filters import compiled_filter
 from twinbus.portal.namespaces.bus import Bus
 from twinbus.portal.work import repairing
@@ -139,3 +140,21 @@ async def test_without_the_operation_nothing_is_moved_to_where_it_would_be_dropp
         await bus.close()
     assert said == "1 message moved to once."
     assert (namespace.message_count("once"), namespace.message_count(path)) == (1, 0)
+
+
+async def test_without_the_operation_what_comes_back_at_once_is_not_moved_again(namespace: LocalNamespace) -> None:
+    """As where a consumer dead-letters it again; here the messages go to the queue that they come from."""
+    namespace.create_queue("ring")
+    with namespace.client() as client, client.get_queue_sender("ring") as sender:
+        sender.send_messages([ServiceBusMessage("one"), ServiceBusMessage("two")])
+    bus, job = Bus("contoso", namespace.connection_string, namespace.endpoint), Job("1", "move", "/", "")
+
+    def chosen(_: ReceivedMessage) -> bool:
+        assert job.done < 10, "it goes on for ever"
+        return True
+
+    try:
+        assert await moving(bus, "ring", Move("ring"), chosen)(job) == "2 messages moved to ring."
+    finally:
+        await bus.close()
+    assert namespace.message_count("ring") == 2

@@ -37,6 +37,7 @@ class OperationsWriter:
         self._lock = threading.Lock()
         self._recorder = OperationsRecorder(folder, namespace, node, rotate)
         self._is_closing = threading.Event()
+        self._is_closed = False
         self._thread = threading.Thread(target=self._hand_over, name="twinbus-operations", daemon=True)
         self._recorder.start()
         self._thread.start()
@@ -61,6 +62,8 @@ class OperationsWriter:
             done.set()
 
         with self._lock:
+            if self._is_closed:
+                return
             self._recorder.flush(self._clock.now(), self._book.take_all(), flushed)
         done.wait()
         if failure[0] is not None:
@@ -72,6 +75,7 @@ class OperationsWriter:
             self._is_closing.set()
             self._thread.join()
             with self._lock:
+                self._is_closed = True
                 self._recorder.stop(self._clock.now(), self._book.take_all())
 
     def _hand_over(self) -> None:

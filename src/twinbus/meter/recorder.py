@@ -81,19 +81,20 @@ class OperationsRecorder:
     def _run(self) -> None:
         while True:
             handed = self._inbox.get()
-            self._append(handed)
+            refusal = self._append(handed)
             if handed.flushed is not None or handed.is_last or self._is_due(handed.now):
                 self._close_spool()
                 future = self._rotating.submit(self._rotate_closed)
                 if handed.flushed is not None:
-                    future.add_done_callback(_telling(handed.flushed))
+                    future.add_done_callback(_telling(handed.flushed, refusal))
             if handed.is_last:
                 return
 
-    def _append(self, handed: _Handed) -> None:
+    def _append(self, handed: _Handed) -> OSError | None:
+        """Why rows could not be written, which are kept then."""
         rows = [*self._refused, *handed.rows]
         if not rows:
-            return
+            return None
         try:
             if self._spool is None:
                 seed = int.from_bytes(os.urandom(SEED_BITS // 8))
@@ -103,8 +104,9 @@ class OperationsRecorder:
             if not self._refused:
                 log.error("operations_not_written", extra={"fields": {"rows": len(rows), "reason": str(error)}})
             self._refused = rows
-        else:
-            self._refused = []
+            return error
+        self._refused = []
+        return None
 
     def _is_due(self, now: Millis) -> bool:
         if self._spool is None:
@@ -128,5 +130,5 @@ class OperationsRecorder:
             raise
 
 
-def _telling(flushed: Flushed) -> Callable[["Future[None]"], None]:
-    return lambda future: flushed(future.exception())
+def _telling(flushed: Flushed, refusal: OSError | None) -> Callable[["Future[None]"], None]:
+    return lambda future: flushed(refusal or future.exception())

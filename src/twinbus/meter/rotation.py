@@ -24,8 +24,18 @@ class RotationFailed(Exception):
 
 
 def rotate(operations: Path) -> list[Path]:
-    """Rotates all spools that no process holds; returns the new files."""
-    return [path for spool in spool_files(operations) for path in _rotate_one(operations, spool)]
+    """Rotates all spools that no process holds; returns the new files. One that fails, such as a file of another user, keeps no other
+    waiting; its failure is raised at the end."""
+    made: list[Path] = []
+    failure: Exception | None = None
+    for spool in spool_files(operations):
+        try:
+            made += _rotate_one(operations, spool)
+        except Exception as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return made
 
 
 def rotate_in_child(operations: Path) -> None:

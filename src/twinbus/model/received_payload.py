@@ -43,6 +43,13 @@ def read_front(payload: bytes) -> tuple[Sections, bytes]:
     return sections, payload[rest_at:]
 
 
+def read_annotations_of(payload: bytes) -> Sections:
+    """The message annotations alone, where the broker's own are: of a message whose other sections nobody can read."""
+    payload, (_, _, annotations_at, properties_at, _, _) = ordered_sections(payload)
+    is_there = properties_at > annotations_at
+    return Sections(message_annotations=_value(payload, annotations_at) if is_there else None)
+
+
 def _value(payload: bytes, start: int) -> Value:
     """Of the section that starts there, behind its descriptor."""
     return decode_value(payload, start + DESCRIPTOR_SIZE)[0]

@@ -64,7 +64,7 @@ Outgoing: TypeAlias = AnyMessage | list[AnyMessage] | ServiceBusMessageBatch
 @dataclass(slots=True)
 class ToPrimary(Attempt):
     """With the primary's stock sender. `fragment` is the one that the messages need, where that is known; the send began at
-    `began_at`."""
+    `began_at`. `watch` is None where it has nowhere else to go."""
 
     watch: EntityWatch | None = None
     fragment: int | None = None
@@ -146,8 +146,18 @@ class Courier:
     def gone_straight(self, message: AnyMessage, time_s: float, began_at: Millis) -> ToPrimary:
         """The attempt of a send that the caller has begun already, because its message is a usual one."""
         return ToPrimary(
-            lambda stock, left_s: stock.send_messages(message, timeout=left_s), time_s, 0, self.watch, None, began_at
+            lambda stock, left_s: stock.send_messages(message, timeout=left_s),
+            time_s,
+            0,
+            self._elsewhere,
+            None,
+            began_at,
         )
+
+    @property
+    def _elsewhere(self) -> EntityWatch | None:
+        """Who knows whether a send should go to the backlog instead; None while there is none."""
+        return self.watch if self._availability.backlog_queues else None
 
     def arrived(self, message: AnyMessage, attempt: ToPrimary) -> None:
         """Straight at the primary."""
@@ -279,7 +289,7 @@ class Courier:
     def _to_primary(self, operation: Callable[[Any, float], Any], errand: "_Errand") -> ToPrimary:
         fails_over = self.watch.fails_over_by(errand.began_at + errand.timeout - _kept(errand.timeout), errand.fragment)
         time_s = _time_s(errand.timeout, fails_over)
-        return ToPrimary(operation, time_s, 0, self.watch, errand.fragment, errand.began_at)
+        return ToPrimary(operation, time_s, 0, self._elsewhere, errand.fragment, errand.began_at)
 
     def _try_primary(self, attempt: ToPrimary, errand: "_Errand") -> Steps[tuple[bool, Any]]:
         is_second_try = False

@@ -136,6 +136,9 @@ class Pump:
         self._gave_back = False
         """In this pass, because earlier messages to the same destination are still locked."""
         self._left_followers = False
+        self._reserved: dict[str, int] = {}
+        """How many messages to each destination may go at once: they waited for their turn until their locks had ended. Waiting once
+        more in the same way, they would never go."""
 
     def destination_recovered(self, path: str) -> None:
         """Somebody knows that it works again: no need to wait for the next try. From any thread."""
@@ -296,12 +299,17 @@ class Pump:
         return answer if isinstance(answer, Survey) else None
 
     def _send(self, chunks: Sequence[Chunk]) -> Generator[Request, Answer, Sequence[Exception | None]]:
-        pause = self._pace.reserve({chunk.path: len(chunk.taken) for chunk in chunks}, self._clock.now())
+        counts = {chunk.path: len(chunk.taken) for chunk in chunks}
+        lacking = {path: count - self._reserved.get(path, 0) for path, count in counts.items()}
+        lacking = {path: count for path, count in lacking.items() if count > 0}
+        pause = self._pace.reserve(lacking, self._clock.now()) if lacking else 0
         if pause:
             yield Wait(pause)
         soonest = min(taken.locked_until for chunk in chunks for taken in chunk.taken)
         if soonest < self._clock.now() + LOCK_MARGIN:
+            self._reserved |= {path: max(count, self._reserved.get(path, 0)) for path, count in counts.items()}
             return [LockTooShort("The locks end too soon to send these messages now.")] * len(chunks)
+        self._reserved |= {path: max(0, self._reserved.get(path, 0) - count) for path, count in counts.items()}
         try:
             return _errors_of((yield SendAll(chunks)))
         except Exception as error:

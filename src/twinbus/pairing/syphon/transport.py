@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from twinbus.amqp.codec.sections import Sections
 from twinbus.amqp.errors import DecodeError
 from twinbus.clock import NEVER, Millis
-from twinbus.model.received_payload import read_front
+from twinbus.model.received_payload import read_annotations_of
 from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.rewriting.restore import NotATransfer, delivery_facts, restore
 from twinbus.pairing.rewriting.stages import Stage
@@ -109,7 +110,7 @@ def taken_of(handle: object, payload: bytes) -> Taken:
     try:
         restored = restore(payload)
     except (NotATransfer, DecodeError) as error:
-        number, locked_until, enqueued_at = delivery_facts(read_front(payload)[0])
+        number, locked_until, enqueued_at = delivery_facts(_read_annotations(payload))
         return Taken(handle, number, locked_until, NotATransfer(str(error)), enqueued_at)
     transfer = Transfer(
         restored.path,
@@ -120,3 +121,11 @@ def taken_of(handle: object, payload: bytes) -> Taken:
         restored.stage,
     )
     return Taken(handle, restored.sequence_number, restored.locked_until, transfer, restored.enqueued_at)
+
+
+def _read_annotations(payload: bytes) -> Sections:
+    """None where not even those can be read: one such message must not keep those that came with it from going home."""
+    try:
+        return read_annotations_of(payload)
+    except DecodeError:
+        return Sections()

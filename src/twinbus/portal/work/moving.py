@@ -16,6 +16,7 @@ from twinbus.errors import FilterError, MessagingError
 from twinbus.portal.messages.filters import Matches, compiled_action, payload_to_send
 from twinbus.portal.namespaces.bus import Bus
 from twinbus.portal.work.jobs import Job, Work, counted
+from twinbus.portal.work.purge import count_messages
 from twinbus.portal.work.repairing import grace
 
 STEP = 200
@@ -50,15 +51,18 @@ def moving(bus: Bus, path: str, move: Move, chosen: Matches) -> Work:
         job.tell("Moving by receiving.")
         action = compiled_action(move.action)
         is_detecting = move.destination is not None and await _may_detect_duplicates(bus, move.destination)
+        # A message that fails again and again comes back while its fellows are moved, and would be moved for ever.
+        waiting = (await count_messages(bus, path)).count or None
         left: list[ReceivedMessage] = []
-        faults = 0
+        looked_at = faults = 0
         async with bus.own_amqp() as namespace:
             receiver = await namespace.receiver(path, credit=STEP + HELD_MAX)
             sender = None if move.destination is None else await namespace.sender(move.destination)
-            while not job.is_stopping and len(left) < HELD_MAX:
-                found = await receiver.receive(STEP, WAIT_S)
+            while not job.is_stopping and len(left) < HELD_MAX and (waiting is None or looked_at < waiting):
+                found = await receiver.receive(STEP if waiting is None else min(STEP, waiting - looked_at), WAIT_S)
                 if not found:
                     break
+                looked_at += len(found)
                 ready, payloads = [], []
                 for message in found:
                     try:
