@@ -6,7 +6,8 @@ backup/
 
 Each store is copied as it was after one of its commits, and the stores one after the other; the catalog comes last. So every
 entity in a store is known to the catalog's counter of ids, and an entity that was created meanwhile is there, empty. The
-operations log is not part of it.
+operations log is not part of it. What moves from one store to another in between, as forwarding does, may be in both copies or in
+neither.
 """
 
 import hashlib
