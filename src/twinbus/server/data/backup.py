@@ -118,7 +118,7 @@ def read_manifest(backup: Path) -> Manifest:
 
 
 def check_backup(backup: Path) -> Manifest:
-    """Raises StoreDamaged if a file is missing, was added or is not what was written, or if a store in it is not whole."""
+    """Raises StoreDamaged if a file is missing, was added or is not what was written. Damage that was copied is for `restore` to find."""
     manifest = read_manifest(backup)
     found = {str(file.relative_to(backup)): file for file in _files(backup)}
     for name in sorted(set(manifest.files) ^ set(found)):
@@ -150,7 +150,7 @@ def restore(backup: Path, folder: Path) -> Manifest:
             make_folder(draft / "stores" / f"{index:02}")
         for store in known_store_paths(draft):
             upgrade(store)
-            for damage in check_folder(store, witness_of(store)):
+            for damage in check_folder(store, witness_of(store), with_set_aside=False):
                 raise StoreDamaged(f"{damage.file}, {damage.place}: {damage.what}. Use another backup.")
         draft.rename(folder)
         sync_folder(folder.parent)
