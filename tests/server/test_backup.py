@@ -346,3 +346,17 @@ def test_a_backup_with_damage_that_nobody_has_noticed_is_not_restored(stopped: P
     with pytest.raises(StoreDamaged, match="message 2"):
         restore(tmp_path / "backup", tmp_path / "restored")
     assert not (tmp_path / "restored").exists()
+
+
+@pytest.mark.parametrize("name", ["catalog.db", "key"])
+def test_a_backup_that_could_not_be_served_is_not_restored(stopped: Path, tmp_path: Path, name: str) -> None:
+    if name == "key":
+        (stopped / "key").write_bytes((stopped / "key").read_bytes().replace(b"=", b"-", 1))
+    else:
+        catalog = sqlite3.connect(stopped / "catalog.db", isolation_level=None)
+        catalog.execute("UPDATE namespace SET last_entity_id = 7")
+        catalog.close()
+    back_up(stopped, tmp_path / "backup", NOW)
+    with pytest.raises(StoreDamaged, match=rf"{name} is damaged.* Use another backup\."):
+        restore(tmp_path / "backup", tmp_path / "restored")
+    assert not (tmp_path / "restored").exists()

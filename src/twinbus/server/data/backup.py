@@ -20,13 +20,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from twinbus.errors import ArgumentError, StoreDamaged, StoreUnavailable
+from twinbus.errors import ArgumentError, InternalError, StoreDamaged, StoreUnavailable
+from twinbus.management.catalog_file import CatalogFile
 from twinbus.server.data.copy_marks import read_mark, require_whole
 from twinbus.server.data.data_folder import (
     COPY_MARK,
     LOCK_NAME,
     WITNESS_FOLDER,
     DataFolder,
+    copy_mark_in,
     known_store_paths,
     witness_of,
 )
@@ -68,8 +70,8 @@ def back_up(folder: Path, target: Path, made_at: str) -> Manifest:
     """`folder` is that of a namespace that runs or not, and has everything that was in it. `target` must not exist; after a failure it
     does not exist either, and after a crash it has no manifest, without which a backup is not one."""
     stores = known_store_paths(folder)
-    mark = folder / COPY_MARK
-    require_whole(read_mark(mark.read_text(errors="replace") if mark.exists() else None, str(mark)), str(mark))
+    mark = str(folder / COPY_MARK)
+    require_whole(read_mark(copy_mark_in(folder), mark), mark)
     if target.resolve().is_relative_to(folder.resolve()):
         raise ArgumentError(f"{target} is in the data folder of the namespace. Name a folder elsewhere.")
     try:
@@ -152,6 +154,7 @@ def restore(backup: Path, folder: Path) -> Manifest:
             upgrade(store)
             for damage in check_folder(store, witness_of(store), with_set_aside=False):
                 raise StoreDamaged(f"{damage.file}, {damage.place}: {damage.what}. Use another backup.")
+        _check_rest(holding, manifest.namespace)
         draft.rename(folder)
         sync_folder(folder.parent)
     except BaseException as fault:
@@ -162,6 +165,15 @@ def restore(backup: Path, folder: Path) -> Manifest:
     finally:
         holding.close()
     return manifest
+
+
+def _check_rest(folder: DataFolder, namespace: str) -> None:
+    """Without these a namespace does not start."""
+    try:
+        folder.root_rule(None)
+        CatalogFile(folder.path / CATALOG, namespace, 0).close()
+    except (StoreDamaged, InternalError) as damage:
+        raise StoreDamaged(f"{damage} Use another backup.") from damage
 
 
 def _clear(draft: Path) -> None:
