@@ -3,6 +3,7 @@
 import json
 import resource
 import shutil
+import sqlite3
 import tarfile
 import threading
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from tests.cli.conftest import Commands, serve
+from tests.contract.rows import everything, holding, numbers, row
 from twinbus.cli.app import run
 from twinbus.errors import ArgumentError, StoreDamaged, StoreGone, StoreInUse, StoreUnavailable
 from twinbus.management.catalog import Catalog
@@ -20,6 +22,7 @@ from twinbus.server.data.copy_marks import MOVED, UNFINISHED, CopyMark
 from twinbus.server.data.data_folder import COPY_MARK, DataFolder, known_store_paths, open_store, witness_of
 from twinbus.store.folder.copying import copy_store
 from twinbus.store.folder.journal import segment_numbers, segment_path
+from twinbus.store.folder.tables import FILE_NAME
 
 NOW = "2026-01-02T03:04:05+00:00"
 QUEUE = "orders"
@@ -304,3 +307,56 @@ def test_a_backup_with_tables_of_an_earlier_version_is_restored(stopped: Path, t
     restored = open_store(tmp_path / "restored/stores/00")
     assert [each.last_sequence_number for each in restored.summaries()] == [6]
     restored.close()
+
+
+def damage_a_message(store: Path) -> None:
+    """One with the content `damaged`."""
+    opened = open_store(store)
+    holding(opened, row(1), row(2, b"damaged"), row(3))
+    opened.close()
+    tables = sqlite3.connect(store / FILE_NAME, isolation_level=None)
+    changed = tables.execute("UPDATE contents SET content = x'00' WHERE content = CAST('damaged' AS BLOB)")
+    assert changed.rowcount == 1
+    tables.close()
+
+
+def test_a_backup_of_a_namespace_that_goes_on_without_a_damaged_message_is_restored(
+    stopped: Path, tmp_path: Path
+) -> None:
+    store = stopped / "stores/00"
+    damage_a_message(store)
+    opened = open_store(store)
+    with pytest.raises(StoreUnavailable):
+        everything(opened)
+    opened.close()
+    opened = open_store(store)
+    assert numbers(everything(opened)) == [1, 3]
+    opened.close()
+    back_up(stopped, tmp_path / "backup", NOW)
+    restore(tmp_path / "backup", tmp_path / "restored")
+    restored = open_store(tmp_path / "restored/stores/00")
+    assert numbers(everything(restored)) == [1, 3]
+    assert len(restored.damage()) == 1, "it is still for somebody to accept"
+    restored.close()
+
+
+def test_a_backup_with_damage_that_nobody_has_noticed_is_not_restored(stopped: Path, tmp_path: Path) -> None:
+    damage_a_message(stopped / "stores/00")
+    back_up(stopped, tmp_path / "backup", NOW)
+    with pytest.raises(StoreDamaged, match="message 2"):
+        restore(tmp_path / "backup", tmp_path / "restored")
+    assert not (tmp_path / "restored").exists()
+
+
+@pytest.mark.parametrize("name", ["catalog.db", "key"])
+def test_a_backup_that_could_not_be_served_is_not_restored(stopped: Path, tmp_path: Path, name: str) -> None:
+    if name == "key":
+        (stopped / "key").write_bytes((stopped / "key").read_bytes().replace(b"=", b"-", 1))
+    else:
+        catalog = sqlite3.connect(stopped / "catalog.db", isolation_level=None)
+        catalog.execute("UPDATE namespace SET last_entity_id = 7")
+        catalog.close()
+    back_up(stopped, tmp_path / "backup", NOW)
+    with pytest.raises(StoreDamaged, match=rf"{name} is damaged.* Use another backup\."):
+        restore(tmp_path / "backup", tmp_path / "restored")
+    assert not (tmp_path / "restored").exists()

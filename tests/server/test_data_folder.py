@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse
+from twinbus.server.data.copy_marks import read_mark
 from twinbus.server.data.data_folder import DataFolder
 from twinbus.store.folder.store import FolderStore
 
@@ -175,6 +176,7 @@ LOCK_WITHOUT_ROOM = """
 import resource, signal, sys
 from pathlib import Path
 from twinbus.errors import StoreUnavailable
+from twinbus.server.data.copy_marks import read_mark
 from twinbus.server.data.data_folder import DataFolder
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -192,3 +194,11 @@ def test_a_folder_without_room_for_a_byte_is_named(tmp_path: Path) -> None:
         done.stderr
         == f"The data folder {tmp_path}/data cannot be written: File too large. Choose another one with --data."
     )
+
+
+def test_a_mark_that_is_no_text_is_damage_with_its_file(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    folder.copy_mark_file.write_bytes(b"\xff")
+    with pytest.raises(StoreDamaged, match=r"copy\.json is damaged"):
+        read_mark(folder.copy_mark(), str(folder.copy_mark_file))
+    folder.close()

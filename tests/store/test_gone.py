@@ -3,12 +3,15 @@
 import os
 import shutil
 from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 from tests.contract.rows import HERE, everything, holding, numbers, row
 from tests.store.held_tasks import HeldTasks
+from tests.store.losing_disk import LosingDisk, watched
 from tests.store.test_durable import crashed
 from twinbus.errors import StoreDamaged, StoreGone, StoreUnavailable
 from twinbus.store.changes import Enqueued
@@ -342,3 +345,19 @@ def test_a_wrong_bit_in_an_identity_is_refused_and_nothing_is_lost_once_that_is_
     with pytest.raises(StoreGone):
         FolderStore(folder, witness=witness)
     assert accepted(folder, witness) == [1, 2]
+
+
+def test_a_loss_that_was_accepted_once_is_not_accepted_again_after_a_power_cut(
+    tmp_path: Path, folder: Path, witness: Path
+) -> None:
+    """What is damaged later would be given up without a question."""
+    used(folder, witness)
+    accept_loss(witness)
+    with watched(LosingDisk(tmp_path)) as disk:
+        FolderStore(folder, witness=witness).close()
+    for seed in range(5):
+        with TemporaryDirectory() as other:
+            found = Path(other) / "found"
+            disk.without_power(found, Random(seed), ("dropped",))
+            assert (found / witness.relative_to(tmp_path)).read_bytes() == witness.read_bytes()
+            assert not accepted_mark(found / witness.relative_to(tmp_path)).exists()

@@ -1,5 +1,6 @@
 """The namespace that is shipped for tests of applications: what it promises to those tests."""
 
+import threading
 import time
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusRece
 from azure.servicebus.exceptions import ServiceBusError
 
 from twinbus.errors import ArgumentError
+from twinbus.server.namespace import NamespaceServer
 from twinbus.testing.local_namespace import LocalNamespace
 from twinbus.testing.pytest_plugin import Pair, namespace_fixture
 
@@ -35,6 +37,25 @@ def test_it_starts_in_less_than_a_second(tmp_path: Path) -> None:
         with LocalNamespace(tmp_path / str(number)):
             durations.append(time.monotonic() - started)
     assert min(durations) < QUICK_S
+
+
+def test_it_may_be_closed_twice(tmp_path: Path) -> None:
+    with LocalNamespace(tmp_path) as namespace:
+        namespace.close()
+
+
+def test_its_thread_ends_even_if_it_cannot_be_stopped_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = NamespaceServer.stop
+
+    async def fail(server: NamespaceServer) -> None:
+        await stop(server)
+        raise OSError("the disk is gone")
+
+    namespace = LocalNamespace(tmp_path, "ended")
+    monkeypatch.setattr(NamespaceServer, "stop", fail)
+    with pytest.raises(OSError, match="the disk is gone"):
+        namespace.close()
+    assert "namespace-ended" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_a_fixture_of_ones_own_has_its_entities(shared: LocalNamespace) -> None:

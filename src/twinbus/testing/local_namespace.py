@@ -194,10 +194,12 @@ class LocalNamespace:
         self.start()
 
     def close(self) -> None:
-        """For good."""
-        if self._server is not None:
-            self.stop()
-        self._end_loop()
+        """For good; a second time it does nothing."""
+        try:
+            if self._server is not None:
+                self.stop()
+        finally:
+            self._end_loop()
 
     @property
     def _running(self) -> NamespaceServer:
@@ -211,6 +213,8 @@ class LocalNamespace:
         return self._running.stores.stores[index]
 
     def _end_loop(self) -> None:
+        if self._loop.is_closed():
+            return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(WAIT_S)
         self._loop.close()

@@ -6,7 +6,8 @@ backup/
 
 Each store is copied as it was after one of its commits, and the stores one after the other; the catalog comes last. So every
 entity in a store is known to the catalog's counter of ids, and an entity that was created meanwhile is there, empty. The
-operations log is not part of it.
+operations log is not part of it. What moves from one store to another in between, as forwarding does, may be in both copies or in
+neither.
 """
 
 import hashlib
@@ -19,13 +20,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from twinbus.errors import ArgumentError, StoreDamaged, StoreUnavailable
+from twinbus.errors import ArgumentError, InternalError, StoreDamaged, StoreUnavailable
+from twinbus.management.catalog_file import CatalogFile
 from twinbus.server.data.copy_marks import read_mark, require_whole
 from twinbus.server.data.data_folder import (
     COPY_MARK,
     LOCK_NAME,
     WITNESS_FOLDER,
     DataFolder,
+    copy_mark_in,
     known_store_paths,
     witness_of,
 )
@@ -67,8 +70,8 @@ def back_up(folder: Path, target: Path, made_at: str) -> Manifest:
     """`folder` is that of a namespace that runs or not, and has everything that was in it. `target` must not exist; after a failure it
     does not exist either, and after a crash it has no manifest, without which a backup is not one."""
     stores = known_store_paths(folder)
-    mark = folder / COPY_MARK
-    require_whole(read_mark(mark.read_text(errors="replace") if mark.exists() else None, str(mark)), str(mark))
+    mark = str(folder / COPY_MARK)
+    require_whole(read_mark(copy_mark_in(folder), mark), mark)
     if target.resolve().is_relative_to(folder.resolve()):
         raise ArgumentError(f"{target} is in the data folder of the namespace. Name a folder elsewhere.")
     try:
@@ -117,7 +120,7 @@ def read_manifest(backup: Path) -> Manifest:
 
 
 def check_backup(backup: Path) -> Manifest:
-    """Raises StoreDamaged if a file is missing, was added or is not what was written, or if a store in it is not whole."""
+    """Raises StoreDamaged if a file is missing, was added or is not what was written. Damage that was copied is for `restore` to find."""
     manifest = read_manifest(backup)
     found = {str(file.relative_to(backup)): file for file in _files(backup)}
     for name in sorted(set(manifest.files) ^ set(found)):
@@ -149,8 +152,9 @@ def restore(backup: Path, folder: Path) -> Manifest:
             make_folder(draft / "stores" / f"{index:02}")
         for store in known_store_paths(draft):
             upgrade(store)
-            for damage in check_folder(store, witness_of(store)):
+            for damage in check_folder(store, witness_of(store), with_set_aside=False):
                 raise StoreDamaged(f"{damage.file}, {damage.place}: {damage.what}. Use another backup.")
+        _check_rest(holding, manifest.namespace)
         draft.rename(folder)
         sync_folder(folder.parent)
     except BaseException as fault:
@@ -161,6 +165,15 @@ def restore(backup: Path, folder: Path) -> Manifest:
     finally:
         holding.close()
     return manifest
+
+
+def _check_rest(folder: DataFolder, namespace: str) -> None:
+    """Without these a namespace does not start."""
+    try:
+        folder.root_rule(None)
+        CatalogFile(folder.path / CATALOG, namespace, 0).close()
+    except (StoreDamaged, InternalError) as damage:
+        raise StoreDamaged(f"{damage} Use another backup.") from damage
 
 
 def _clear(draft: Path) -> None:

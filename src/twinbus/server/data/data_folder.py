@@ -108,7 +108,7 @@ class DataFolder:
         return self.path / COPY_MARK
 
     def copy_mark(self) -> str | None:
-        return self.copy_mark_file.read_text() if self.copy_mark_file.exists() else None
+        return copy_mark_in(self.path)
 
     def set_copy_mark(self, text: str | None) -> None:
         if text is not None:
@@ -119,6 +119,12 @@ class DataFolder:
 
     def close(self) -> None:
         os.close(self.lock)
+
+
+def copy_mark_in(folder: Path) -> str | None:
+    """Also of a folder that another process holds."""
+    file = folder / COPY_MARK
+    return file.read_text(errors="replace") if file.exists() else None
 
 
 def _not_written(path: Path, fault: OSError) -> StoreUnavailable:

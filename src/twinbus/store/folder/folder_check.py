@@ -18,8 +18,9 @@ from twinbus.store.layers.recovery import check_segments
 CACHE_BYTES = 4 << 20
 
 
-def check_folder(folder: Path, witness: Path | None) -> list[Damage]:
-    """Raises StoreInUse while a process has it open."""
+def check_folder(folder: Path, witness: Path | None, *, with_set_aside: bool = True) -> list[Damage]:
+    """Raises StoreInUse while a process has it open. What was set aside before is damage, but keeps no store from being served: leave it
+    out to know whether this one can be."""
     try:
         StoreIdentity(folder, witness).require()
     except MessagingError as gone:
@@ -28,12 +29,12 @@ def check_folder(folder: Path, witness: Path | None) -> list[Damage]:
         return []  # it was never opened
     lock = lock_folder(folder)
     try:
-        return list(_check(folder))
+        return list(_check(folder, with_set_aside))
     finally:
         unlock_folder(lock)
 
 
-def _check(folder: Path) -> Iterator[Damage]:
+def _check(folder: Path, with_set_aside: bool) -> Iterator[Damage]:
     file = str(folder / FILE_NAME)
     connection: sqlite3.Connection | None = None
     try:
@@ -44,7 +45,8 @@ def _check(folder: Path) -> Iterator[Damage]:
             return
         yield from (Damage(file, "its structure", text) for text in check_whole_file(connection))
         yield from (Damage(file, "its facts", text) for text in check_facts(connection, folder))
-        yield from (Damage(file, each.place, f"set aside before: {each.what}") for each in damage_in(connection))
+        for each in damage_in(connection) if with_set_aside else ():
+            yield Damage(file, each.place, f"set aside before: {each.what}")
         after: int | None = -1
         while after is not None:
             page = check_rows(connection, after)

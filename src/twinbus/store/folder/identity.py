@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 from twinbus.errors import StoreGone
-from twinbus.store.folder.journal import make_folder
+from twinbus.store.folder.journal import make_folder, sync_folder
 from twinbus.store.folder.private_file import write_private
 from twinbus.store.folder.tables import FILE_NAME
 
@@ -71,7 +71,9 @@ class StoreIdentity:
                 make_folder(self._witness.parent)
                 write_private(self._witness, f"{self._own}\n")
                 self._known = self._own
-            accepted_mark(self._witness).unlink(missing_ok=True)
+            if (accepted := accepted_mark(self._witness)).exists():
+                accepted.unlink()
+                sync_folder(accepted.parent)  # it was for what was lost until now
 
 
 def announce_new(witness: Path) -> None:
