@@ -375,6 +375,21 @@ def test_a_receiver_learns_that_its_drain_is_done() -> None:
     assert wire.client.only(CreditChanged).credit == receiver.credit == 0
 
 
+@pytest.mark.parametrize("count", [1, 4, 10])
+def test_after_a_drain_credit_is_what_was_granted_however_many_messages_came_with_its_answer(count: int) -> None:
+    wire = Wire().open()
+    session, _ = wire.session()
+    receiver, sender = wire.client_receiver(session, credit=10)
+    receiver.drain()
+    wire.run()
+    sender.transfers([(str(number).encode(), b"payload") for number in range(count)])
+    sender.drained()
+    wire.run()
+    receiver.grant(3)
+    wire.run()
+    assert sender.credit == 3
+
+
 def test_an_echo_is_answered_and_a_flow_that_asks_for_none_is_not() -> None:
     script = started()
     script.receiver(credit=10)

@@ -9,17 +9,20 @@ from weakref import ref
 import pytest
 
 from twinbus.broker.commands import Claim, Command, DeleteDeferred, Undefer
+from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.outcomes import COMPLETE
+from twinbus.broker.source import Source
 from twinbus.clock import Millis
 from twinbus.cluster.fronts.source import FrontSource
 from twinbus.cluster.fronts.target import FrontQueue
 from twinbus.cluster.lines.talk import Topic
 from twinbus.errors import FragmentUnavailable, InternalError
+from twinbus.http.messaging.single_receive import SingleReceive
 from twinbus.model.descriptions import QueueDescription
 from twinbus.model.partition_key import candidates
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.testing.cluster_simulation import ClusterSimulation
-from twinbus.testing.messages import make_message
+from twinbus.testing.messages import make_message, message_id_of
 from twinbus.testing.simulation import Answer, EachReply, SimReceiver, Simulation
 
 STORES = 4
@@ -193,3 +196,73 @@ def test_a_recall_that_fails_can_be_repeated(sim: ClusterSimulation) -> None:
     peer.recall(1, given_back.append, waits=False)
     sim.cut(0)
     assert given_back == [0]
+
+
+class Draining(SimReceiver):
+    """Asks again whenever something has come back, as a link does that waits for the rest."""
+
+    def __init__(self, source: Source, mode: ReceiveMode) -> None:
+        super().__init__(1, mode)
+        self._source = source
+
+    def credit_returned(self, now: Millis) -> None:
+        self._source.recall(self, now)
+
+
+def test_a_part_is_not_asked_all_the_time_for_what_it_is_removing(sim: ClusterSimulation) -> None:
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, make_message("a"))
+    recalls = list[int]()
+    whole = sim.nodes[1].topics.asks[Topic.RECALL]
+
+    def note(*arguments: Any) -> None:
+        recalls.append(sim.now)
+        if len(recalls) < 10:
+            whole(*arguments)
+
+    sim.nodes[1].topics.asks[Topic.RECALL] = note
+    front = sim.nodes[0].fronts.find("q")
+    assert isinstance(front, FrontQueue)
+    receiver = Draining(front.main, ReceiveMode.RECEIVE_AND_DELETE)
+    front.main.attach(receiver, sim.now)
+    sim.carry()
+    front.main.recall(receiver, sim.now)
+    sim.carry()
+    assert len(recalls) == 1
+    sim.run()
+    assert receiver.ids() == ["a"]
+
+
+def test_a_removal_that_fails_while_somebody_drains_gives_its_credit_back(sim: ClusterSimulation) -> None:
+    queue = sim.queue(PARTITIONED)
+    sim.send(queue, make_message("a", partition_key=keys_at(sim, 1)[0]))
+    front = sim.nodes[0].fronts.find("q")
+    assert isinstance(front, FrontQueue)
+    receiver = Draining(front.main, ReceiveMode.RECEIVE_AND_DELETE)
+    receiver.credit = 2
+    front.main.attach(receiver, sim.now)
+    sim.carry()
+    front.main.recall(receiver, sim.now)
+    sim.carry()
+    assert receiver.credit == 1
+    for store in [store for store, owner in enumerate(sim.owners) if owner == 1 and len(sim.ports[store])]:
+        sim.lose_store(store)
+    sim.advance(200, 100)
+    assert receiver.credit == 2
+
+
+def test_a_receive_that_gives_up_waits_for_a_message_that_is_being_removed(sim: ClusterSimulation) -> None:
+    """Nobody else will ever get it."""
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, make_message("a"))
+    front, answer = sim.nodes[0].fronts.find("q"), Answer[TakenMessage | None]()
+    assert isinstance(front, FrontQueue)
+    receive = SingleReceive(front.main, ReceiveMode.RECEIVE_AND_DELETE, answer)
+    receive.start(sim.now)
+    sim.carry()
+    receive.give_up(sim.now)
+    sim.carry()
+    assert not answer.has_come
+    sim.run()
+    assert answer.value is not None
+    assert message_id_of(answer.value.message.content) == "a"

@@ -68,11 +68,12 @@ class ReceiverCredit:
     def refill(self) -> None:
         self.left = max(self.left, self.target - self.unsettled_count)
 
-    def flow_received(self, delivery_count: int | None) -> None:
-        """The sender's count; it is ahead of ours if the sender used credit up by draining."""
+    def flow_received(self, delivery_count: int | None, uncounted: int = 0) -> None:
+        """The sender's count; it is ahead of ours if the sender used credit up by draining. `uncounted`: deliveries that came before
+        and are counted later."""
         if delivery_count is None:
             return
-        skipped = distance(self.delivery_count, delivery_count)
+        skipped = distance(add(self.delivery_count, uncounted), delivery_count)
         if skipped > 0:
-            self.delivery_count = delivery_count
+            self.delivery_count = add(self.delivery_count, skipped)
             self.left = max(0, self.left - skipped)

@@ -180,9 +180,10 @@ class IncomingLink(Link):
         self._add(partial, payload, None, settled=settled, more=more)
 
     def flow_received(self, flow: Flow) -> None:
-        self._credit.flow_received(flow.delivery_count)
+        uncounted = self.session.uncounted(self)
+        self._credit.flow_received(flow.delivery_count, uncounted)
         if flow.drain:
-            self.session.report(CreditChanged(self, self._credit.left, True))
+            self.session.report(CreditChanged(self, max(0, self._credit.left - uncounted), True))
         if flow.echo:
             self.send_flow()
 

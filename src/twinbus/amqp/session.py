@@ -297,6 +297,10 @@ class Session:
     def report(self, event: Event) -> None:
         self._reports.add(event)
 
+    def uncounted(self, link: IncomingLink) -> int:
+        """How many deliveries of this read have come on the link so far: they are counted at its end."""
+        return sum([len(run.deliveries) for run in self._reports.runs if run.link is link])
+
     def report_delivery(self, link: IncomingLink, delivery: Incoming) -> None:
         self._reports.add_delivery(link, delivery)
 

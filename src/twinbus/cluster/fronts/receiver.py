@@ -103,9 +103,11 @@ class FrontReceiver:
         self._plan(now)
 
     def recall(self, now: Millis, *, waits: bool) -> None:
+        """Nothing is given to any part until the next `pump`. What is being removed for it comes, or is asked for with the next tick: its
+        removal may have failed."""
         self._is_draining = True
         for share in list(self.shares):
-            if share.is_attached and share.outstanding and not share.is_recalled:
+            if share.is_attached and share.outstanding and not share.is_recalled and not share.is_used:
                 share.recall(now, waits=waits)
 
     def close(self, now: Millis) -> None:
@@ -140,9 +142,13 @@ class FrontReceiver:
 
     def look_again(self, now: Millis) -> None:
         """A part may starve because another one said that it had messages, and somebody else has got them since."""
-        if not self._is_draining and any(share.ready for share in self.shares):
-            for share in self.shares:
-                share.is_used = False  # a removal may have failed since, and then its demand is free again
+        if not self._is_draining and not any(share.ready for share in self.shares):
+            return
+        for share in self.shares:
+            share.is_used = False  # a removal may have failed since, and then its demand is free again
+        if self._is_draining:
+            self.recall(now, waits=False)
+        else:
             self._plan(now)
 
     def returned(self, share: Share, unused: int, now: Millis) -> None:

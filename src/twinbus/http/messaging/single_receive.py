@@ -41,7 +41,7 @@ class SingleReceive:
         self._answer(deliveries[0])
 
     def credit_returned(self, now: Millis) -> None:
-        if self._is_given_up:
+        if self._is_given_up and not self.is_under_way:
             self._answer_empty()
 
     def session_lost(self, error: MessagingError) -> None:
