@@ -14,7 +14,7 @@ SYPHON = ["pipeline", "syphon", "--primary", "env:P", "--secondary", "env:S"]
     ("command", "words", "told"),
     [
         (CAPTURE, ["--every", "soon"], "--every: 'soon' is not a duration."),
-        (CAPTURE, ["--every", "2d"], "--every 2d: at most a day."),
+        (CAPTURE, ["--every", "2d"], "--every 2d: must be at most a day."),
         (CAPTURE, ["--format", "orc"], "--format is parquet, delta, iceberg, not 'orc'."),
         (CAPTURE, ["--batch-messages", "0"], "'--batch-messages'"),
         (CAPTURE, ["--lake", ""], "--lake '': name a folder."),
