@@ -9,13 +9,22 @@ import pytest
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.outcomes import DeadLetter
 from twinbus.broker.replies import Holdings, QueueCounts
+from twinbus.clock import Millis
 from twinbus.errors import EntityAlreadyExists, EntityNotFound, FragmentUnavailable
-from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.descriptions import (
+    MINUTE,
+    EntityStatus,
+    QueueDescription,
+    RuleDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, EachReply, Simulation
 
 KEY_OF_FRAGMENT_1 = "0"
+IDLE: Millis = 5 * MINUTE
 
 pytestmark = pytest.mark.one_node("the control plane does this at all nodes")
 
@@ -319,6 +328,71 @@ def test_a_topic_is_in_use_while_one_of_its_subscriptions_is(sim: Simulation) ->
     busy.main.detach(receiver, sim.now)
     sim.advance(300_000)
     assert idle_names(sim) == ["t"]
+
+
+def test_an_entity_that_forwards_is_in_use(sim: Simulation) -> None:
+    sim.queue(QueueDescription("target"))
+    sim.queue(QueueDescription("q", forward_to="target", auto_delete_on_idle=IDLE))
+    sim.topic(TopicDescription("t", auto_delete_on_idle=IDLE))
+    sim.subscription(SubscriptionDescription("t", "s", forward_to="target", auto_delete_on_idle=IDLE))
+    sim.advance(IDLE)
+    assert idle_names(sim) == []
+    for stopped in (
+        QueueDescription("q", auto_delete_on_idle=IDLE),
+        SubscriptionDescription("t", "s", auto_delete_on_idle=IDLE),
+    ):
+        sim.entities.update(stopped, sim.now, Answer[None]())
+    sim.advance(IDLE)
+    assert idle_names(sim) == ["q", "t"]
+
+
+def test_an_entity_is_in_use_until_its_scheduled_messages_are_due_and_for_its_duration_after_that(
+    sim: Simulation,
+) -> None:
+    queue = sim.queue(QueueDescription("q", auto_delete_on_idle=IDLE))
+    topic = sim.topic(TopicDescription("t", auto_delete_on_idle=IDLE))
+    for entity in (queue, topic):
+        sim.send(entity, make_message("later", scheduled_at=sim.now + 10 * IDLE))
+    sim.advance(9 * IDLE)
+    assert idle_names(sim) == []
+    sim.advance(IDLE)
+    sim.advance(IDLE - 1)
+    assert idle_names(sim) == []
+    sim.advance(1)
+    assert idle_names(sim) == ["q", "t"]
+
+
+def test_an_entity_is_in_use_while_one_of_its_messages_is_locked(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q", auto_delete_on_idle=IDLE, lock_duration=IDLE))
+    sim.send(queue, make_message("m"))
+    receiver = sim.receiver(queue.main, 1)
+    (delivery,) = receiver.take()
+    queue.main.detach(receiver, sim.now)
+    sim.advance(IDLE - 1)
+    queue.main.renew([delivery.lock_token], sim.now, Answer())
+    sim.advance(IDLE - 1)
+    assert idle_names(sim) == []
+    sim.settle(queue.main, [delivery])
+    assert idle_names(sim) == ["q"]
+
+
+def test_an_update_and_a_new_rule_are_uses_and_leave_the_time_of_the_last_access(sim: Simulation) -> None:
+    queue = QueueDescription("q", auto_delete_on_idle=IDLE)
+    topic = TopicDescription("t", auto_delete_on_idle=IDLE)
+    subscription = SubscriptionDescription("t", "s", auto_delete_on_idle=IDLE)
+    runtime = [sim.queue(queue), sim.topic(topic), sim.subscription(subscription)]
+    accessed = [each.last_used_at for each in runtime]
+    sim.advance(IDLE - 1)
+    for description in (queue, topic, subscription):
+        sim.entities.update(replace(description, user_metadata="new"), sim.now, Answer[None]())
+    sim.advance(IDLE - 1)
+    assert idle_names(sim) == []
+    sim.entities.change_rules("t", "s", [], [RuleDescription("another")], sim.now, Answer[None]())
+    sim.advance(1)
+    assert idle_names(sim) == ["q"]
+    sim.advance(IDLE - 1)
+    assert idle_names(sim) == ["q", "t"]
+    assert [each.last_used_at for each in runtime] == accessed
 
 
 def test_deleting_a_topic_deletes_its_subscriptions(sim: Simulation) -> None:

@@ -141,7 +141,7 @@ def test_a_status_says_what_an_entity_takes_and_gives(status: EntityStatus, can_
 
 def test_an_entity_is_unused_so_long_after_it_began_or_was_used_last() -> None:
     settings = queue_settings(QueueDescription("q"))
-    settings.running_since = 100
+    settings.alive_at = 100
     assert [settings.is_unused(now, 10) for now in (109, 110)] == [False, True]
     settings.last_used_at = 105
     assert [settings.is_unused(now, 10) for now in (114, 115)] == [False, True]
@@ -149,9 +149,9 @@ def test_an_entity_is_unused_so_long_after_it_began_or_was_used_last() -> None:
 
 def test_a_new_description_changes_everything_but_what_happened_to_the_entity() -> None:
     settings = queue_settings(QueueDescription("q"))
-    settings.is_deleted, settings.running_since, settings.last_used_at = True, 1, 2
+    settings.is_deleted, settings.alive_at, settings.last_used_at = True, 1, 2
     other = queue_settings(QueueDescription("Q", max_delivery_count=3, forward_to="a", requires_session=True))
     settings.follow(other)
-    assert (settings.is_deleted, settings.running_since, settings.last_used_at) == (True, 1, 2)
-    other.is_deleted, other.running_since, other.last_used_at = True, 1, 2
+    assert (settings.is_deleted, settings.alive_at, settings.last_used_at) == (True, 1, 2)
+    other.is_deleted, other.alive_at, other.last_used_at = True, 1, 2
     assert settings == other

@@ -39,21 +39,21 @@ class EntitySettings:
     forward_to: str | None = None
     forward_dead_letters_to: str | None = None
     is_deleted: bool = False
-    running_since: Millis = 0  # when it was created or restored
+    alive_at: Millis = 0  # when it was created or restored, or last updated, or a scheduled message became due
     last_used_at: Millis = 0  # when somebody last sent, received or looked; 0: nobody has
 
     def follow(self, other: "EntitySettings") -> None:
         """Take over what a description says; what happened to the entity stays."""
         for field in fields(self):
-            if field.name not in ("is_deleted", "running_since", "last_used_at"):
+            if field.name not in ("is_deleted", "alive_at", "last_used_at"):
                 setattr(self, field.name, getattr(other, field.name))
 
     def is_unused(self, now: Millis, duration: Millis) -> bool:
         """Whether nobody has used it for this long (contract, Numbers: auto-delete on idle)."""
-        return now - max(self.running_since, self.last_used_at) >= duration
+        return now - max(self.alive_at, self.last_used_at) >= duration
 
     def clock_stepped(self, by: Millis) -> None:
-        self.running_since += by
+        self.alive_at += by
         if self.last_used_at:
             self.last_used_at += by
 

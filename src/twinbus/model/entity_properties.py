@@ -209,7 +209,8 @@ PROPERTIES = (
     Property(
         "AutoDeleteOnIdle", "auto_delete_on_idle", Kind.DURATION, queue=20, topic=19, subscription=16,
         least=5 * MINUTE, most=NEVER, option="--auto-delete-on-idle", help="Delete the entity after this long without use",
-        meaning="Checked every 15 seconds",
+        meaning="Use is a send, a receive, a peek, an update or a new rule. An entity that forwards is in use, and so is one with "
+        "receivers, locked messages or scheduled ones; a topic as long as one of its subscriptions is. Checked every 15 seconds",
     ),
     Property(
         "UserMetadata", "user_metadata", Kind.TEXT, queue=25, topic=24, subscription=18,

@@ -242,14 +242,17 @@ class Entities:
                 queue = self.queue(description.name)
                 check_all_available(queue.fragments, elsewhere)
                 queue.follow_description(description, now)
+                queue.settings.alive_at = now
             case TopicDescription():
                 topic = self.topic(description.name)
                 check_all_available(topic.fragments, elsewhere)
                 topic.follow_description(description, now)
+                topic.settings.alive_at = now
             case SubscriptionDescription():
                 subscription = self.subscription(description.topic, description.name)
                 check_all_available(subscription.fragments, elsewhere)
                 subscription.follow_description(description, now)
+                subscription.settings.alive_at = now
 
     def delete(self, path: str, now: Millis, reply: Reply[None], elsewhere: Collection[int] | None = ()) -> None:
         """Delete a queue, or a topic with its subscriptions, with everything in it."""
@@ -332,6 +335,7 @@ class Entities:
                 self.remove_rule(topic, subscription, name)
             for rule in added:
                 self.add_rule(topic, subscription, rule)
+                self.subscription(topic, subscription).settings.alive_at = now
         except MessagingError as error:
             reply(error)
             return

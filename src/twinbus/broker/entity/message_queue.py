@@ -69,6 +69,13 @@ class MessageQueue:
         return len(self._merge) + (len(self._desk) if self._desk is not None else 0)
 
     @property
+    def is_in_use(self) -> bool:
+        """Whether somebody receives from it or has a message of it locked, or a message waits for its time."""
+        return self.receiver_count > 0 or any(
+            fragment.tally.scheduled_count or len(fragment.locks) for fragment in self.fragments
+        )
+
+    @property
     def is_taken_from(self) -> bool:
         is_received_from = self._desk is not None or len(self._merge) > 0 or self._is_claimed_from
         return is_received_from or self.fragments[0].forwards_to is not None

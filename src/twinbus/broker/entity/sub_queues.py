@@ -67,7 +67,7 @@ class SubQueues:
     ) -> None:
         self.id = entity_id
         self.settings = settings
-        settings.running_since = now
+        settings.alive_at = now
         transfer = make_fragments(entity_id, SubQueue.TRANSFER_DEAD_LETTER, settings, brokers)
         dead_letter = make_fragments(entity_id, SubQueue.DEAD_LETTER, settings, brokers, transfer_dead_letters=transfer)
         main = make_fragments(
@@ -101,9 +101,11 @@ class SubQueues:
         return self.settings.last_used_at
 
     def is_idle(self, now: Millis, duration: Millis) -> bool:
-        """Whether nobody has used it for this long."""
-        is_received_from = any(queue.receiver_count for queue in self.queues)
-        return not is_received_from and self.settings.is_unused(now, duration)
+        """Whether nobody has used it for this long, and nothing is left to be done for anybody. To forward is to be received from."""
+        if not self.settings.is_unused(now, duration):
+            return False
+        is_forwarding = self.settings.forward_to is not None or self.transfer_counts().active > 0
+        return not is_forwarding and not any(queue.is_in_use for queue in self.queues)
 
     def close(self) -> None:
         """The entity has been deleted."""

@@ -75,7 +75,7 @@ class TopicEntity:
         self.description = description
         self.first_store = first_store
         self.settings = settings = topic_settings(description)
-        settings.running_since = now
+        settings.alive_at = now
         own_brokers = brokers_of(settings, brokers, first_store)
         self.main_fragments = make_fragments(entity_id, SubQueue.MAIN, settings, own_brokers, self._keep_up)
         undelivered = make_fragments(entity_id, SubQueue.TRANSFER_DEAD_LETTER, settings, own_brokers)
@@ -107,9 +107,11 @@ class TopicEntity:
         return self.settings.last_used_at
 
     def is_idle(self, now: Millis, duration: Millis) -> bool:
-        """Whether nobody has sent to it, or used one of its subscriptions, for this long."""
-        is_used = not self.settings.is_unused(now, duration) or self.transfer_dead_letter.receiver_count > 0
-        return not is_used and all(each.is_idle(now, duration) for each in self.subscriptions.values())
+        """Whether nobody has sent to it, or used one of its subscriptions, for this long, and no message waits here."""
+        if not self.settings.is_unused(now, duration) or self.transfer_dead_letter.is_in_use:
+            return False
+        is_waited_for = self.counts().scheduled > 0 or self.transfer_counts().active > 0
+        return not is_waited_for and all(each.is_idle(now, duration) for each in self.subscriptions.values())
 
     def close(self) -> None:
         """The topic has been deleted, and its subscriptions with it."""

@@ -74,6 +74,7 @@ def _found_due(fragment: Fragment, activate: Activate, count_max: int, answer: T
     changing = fragment.in_flight()
     rows = [row for row in answer.rows if row.sequence_number not in changing]
     if rows and activate(fragment, rows, now):
+        fragment.settings.alive_at = now
         _look_for_more(fragment, now, activate, count_max, len(rows))
     fragment.wake()
 
@@ -92,6 +93,7 @@ def _found_unread(fragment: Fragment, answer: DueUnread, now: Millis) -> None:
     fragment.agenda.stop_activating(now if answer.is_put_off_next else answer.next_at)
     due = answer.without(fragment.in_flight())
     if due.numbers:
+        fragment.settings.alive_at = now
         decision = Decision(fragment)
         decision.activate_unread(due, now)
         decision.commit()
