@@ -168,6 +168,30 @@ def test_a_message_without_a_session_id_is_dead_lettered_by_a_session_subscripti
     assert sim.receiver(subscription.main, 9, session=lock).ids() == ["some"]
 
 
+@pytest.mark.rule("A9.1")
+@pytest.mark.parametrize("how", ["one by one", "many at once"])
+def test_an_action_sets_the_session_of_a_copy_where_that_session_is(
+    sim: Simulation, topic: TopicEntity, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if how == "many at once":
+        monkeypatch.setattr("twinbus.broker.entity.topic_placement.COPIES_AT_ONCE", 1)
+    subscription = sim.subscription(
+        SubscriptionDescription("t", "s", requires_session=True),
+        [RuleDescription("to-session", action=SqlAction("SET sys.SessionId = customer"))],
+    )
+    customer = {"customer": "c1"}
+    here = [make_message(name, partition_key="C1", application_properties=customer) for name in "abc"]
+    elsewhere = [make_message(name, partition_key="other", application_properties=customer) for name in "de"]
+    assert not sim.send(topic, *here, *elsewhere).errors
+    received = sim.receiver(subscription.main, 9, session=sim.accept(subscription.main, "c1").value).ids()
+    assert received == list("abcde" if not topic.description.enable_partitioning else "abc")
+    assert not sim.accept(subscription.main).has_come  # nobody else gets the session as the next free one
+    dead = sim.receiver(subscription.dead_letter, 9).take()
+    texts = [str(application_properties(each.message.content)["DeadLetterErrorDescription"]) for each in dead]
+    assert len(received) + len(dead) == 5
+    assert all("'c1', which belongs to another fragment" in text for text in texts)
+
+
 @pytest.mark.rule("A16.3")
 def test_copies_are_written_in_one_commit_or_not_at_all(sim: Simulation) -> None:
     topic = sim.topic(TopicDescription("one"))

@@ -25,8 +25,10 @@ from twinbus.model.dead_letter_reasons import (
     SESSION_ID_IS_NULL,
     SESSION_ID_IS_NULL_TEXT,
 )
+from twinbus.model.descriptions import FRAGMENT_COUNT
 from twinbus.model.hops import without_hops
 from twinbus.model.message import Message, is_front_too_large, read_content
+from twinbus.model.partition_key import candidates
 from twinbus.model.rules.index import Copy, RuleIndex
 from twinbus.model.rules.view import FilterView
 from twinbus.model.wire_names import MessageState
@@ -163,6 +165,7 @@ class FanOut:
                 self._too_large(copy.subscription, message, origin)
                 return
             message = read_content(changed)
+            self._check_session(message, copy.subscription.settings)
         subscriber = copy.subscription
         fragment = subscriber.fragment(self._fragment.index)
         row = self._row(message, subscriber.settings, origin)
@@ -170,6 +173,17 @@ class FanOut:
             self._dead_letter(fragment, row, SESSION_ID_IS_NULL, SESSION_ID_IS_NULL_TEXT)
         else:
             self._put(fragment, row)
+
+    def _check_session(self, message: Message, settings: EntitySettings) -> None:
+        """A message session is in one fragment, where its id is looked for, and a copy stays in that of its message."""
+        session_id = message.session_id
+        if session_id is None or not (settings.is_partitioned and settings.requires_session):
+            return
+        if candidates(session_id, FRAGMENT_COUNT, 0) != [self._fragment.index]:
+            raise FilterError(
+                f"The action sets the session id to '{session_id}', which belongs to another fragment of the partitioned topic. "
+                "Send messages with that id as their session id or partition key."
+            )
 
     def _too_large(self, subscriber: Subscriber, message: Message, origin: int) -> None:
         row = self._row(message, subscriber.settings, origin)
