@@ -338,6 +338,37 @@ def test_an_abandoned_message_comes_again_before_the_later_ones(sim: Simulation,
     assert receiver.ids() == ["a", "b"]
 
 
+@pytest.mark.rule("A9.2")
+@pytest.mark.parametrize("is_content_read_again", [False, True])
+def test_what_is_on_its_way_back_to_its_session_comes_before_whatever_else_is_ready_or_arrives(
+    sim: Simulation, queue: QueueEntity, is_content_read_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_content_read_again:
+        monkeypatch.setattr("twinbus.broker.held_contents.HELD_BYTES_MAX", 0)
+    send(sim, queue, "x", "a", "b", "c")
+    receiver = session_receiver(sim, queue, "x", credit=2)
+    first, second = receiver.take()
+    for delivery in (second, first):
+        outcome = Abandon({"seen": 1}) if is_content_read_again else Abandon()
+        queue.main.settle_each([delivery.lock_token], outcome, sim.now, EachReply())
+    receiver.credit = 9
+    queue.main.pump(sim.now, receiver)
+    send(sim, queue, "x", "d")
+    assert receiver.ids() == ["a", "b", "c", "d"]
+
+
+@pytest.mark.rule("A9.2")
+def test_a_session_goes_on_behind_a_message_that_does_not_come_back(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q", requires_session=True, max_delivery_count=1))
+    send(sim, queue, "x", "a", "b")
+    receiver = session_receiver(sim, queue, "x", credit=1)
+    queue.main.settle_each([receiver.take()[0].lock_token], Abandon(), sim.now, EachReply())
+    receiver.credit = 1
+    queue.main.pump(sim.now, receiver)
+    sim.run()
+    assert receiver.ids() == ["b"]
+
+
 def test_a_deep_session_is_read_bit_by_bit_and_in_order(sim: Simulation, queue: QueueEntity) -> None:
     for start in range(0, 3_000, 100):
         send(sim, queue, "deep", *[str(start + number) for number in range(100)])

@@ -59,6 +59,7 @@ class Decision:
         "_elsewhere",
         "_first_numbers",
         "_freed",
+        "_let_go",
         "_removed",
         "_then",
         "fragment",
@@ -77,6 +78,7 @@ class Decision:
         self._first_numbers: list[int] = []
         self._effect: Effect | None = None
         self._then: Effect | None = None
+        self._let_go: Effect | None = None
 
     # Rows that exist
 
@@ -263,6 +265,8 @@ class Decision:
             self._number_elsewhere(changes)
         if self._copied:
             self._number_copied(changes)
+        if self._freed and fragment.sessions is not None:
+            self._let_go = fragment.hold_back(self._freed)
         self._effect = effect
         fragment.commit(numbers, changes, self._take_effect, failed)
 
@@ -306,6 +310,8 @@ class Decision:
             fragment.admit(self._added, self._added_bytes, now)
         if self._freed:
             fragment.put_back(self._freed, now)
+            if self._let_go is not None:
+                self._let_go(now)
         fragment.wake()
         if self._then is not None:
             self._then(now)

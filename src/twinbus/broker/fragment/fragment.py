@@ -319,6 +319,22 @@ class Fragment:
             self.announce(lane, now)
         self.wake()
 
+    def hold_back(self, messages: Iterable[StoredMessage]) -> Callable[[Millis], None]:
+        """Of message sessions: hand over nothing more of those of these messages until the function that is returned is called. They
+        are on their way back, and whoever holds the session gets them first."""
+        lanes = {id(lane): lane for lane in map(self.lane_of, messages)}.values()
+        for lane in lanes:
+            lane.coming_back += 1
+
+        def let_go(now: Millis) -> None:
+            for lane in lanes:
+                lane.coming_back -= 1
+                # If the session was closed meanwhile, another lane is in its place.
+                if lane.is_open:
+                    self.announce(lane, now)
+
+        return let_go
+
     def withdraw(self, rows: Iterable[StoredMessage]) -> list[Lane]:
         """Take rows that nobody holds out of the lanes they wait in, the active ones, and return those lanes.
 

@@ -53,6 +53,7 @@ class Lane:
         "_returned_first",
         "_wide_lanes",
         "beyond",
+        "coming_back",
         "filter_below",
         "first",
         "is_filling",
@@ -86,6 +87,8 @@ class Lane:
         self.is_open = is_open
         self.is_filling = False
         self._returned_count = self._returned_first = 0  # messages without content that came back during a scan
+        self.coming_back = 0
+        """Of a message session: changes under way that free messages of it. Nothing newer is handed over before these."""
         self.filter_below = 0
         """Locked messages may be found by a scan that starts below this number: memory once covered up to it, here or at another node."""
 

@@ -217,10 +217,13 @@ def apply(
     unread = needed_contents(fragment, messages, outcome)
     if unread:
         let_in = fragment.keep_out([message.sequence_number for message in messages])
+        let_go = None if fragment.sessions is None else fragment.hold_back(messages)
 
         def found(later: Millis) -> None:
             apply(fragment, messages, outcome, later, effect, failed)
             let_in()
+            if let_go is not None:
+                let_go(later)
 
         read_again(fragment, unread, found, failed or _ignore)
         return
