@@ -73,6 +73,34 @@ def test_nobody_receives_from_a_queue_that_forwards(sim: Simulation) -> None:
         sim.receiver(source.main, 1)
 
 
+@pytest.mark.parametrize("forwarding", ["messages", "dead letters"])
+def test_who_receives_from_a_queue_that_begins_to_forward_is_told_and_can_settle_what_he_has(
+    sim: Simulation, forwarding: str
+) -> None:
+    target = sim.queue(QueueDescription("target"))
+    source = sim.queue(QueueDescription("source", enable_partitioning=True))
+    queue = source.main if forwarding == "messages" else source.dead_letter
+    sim.send(source, make_message("before"))
+    if queue is not source.main:
+        sim.settle(source.main, [only(sim, source.main)], DeadLetter())
+    receiver = sim.receiver(queue, 500)
+    held = receiver.take()
+    description = QueueDescription(
+        "source",
+        enable_partitioning=True,
+        forward_to="target" if queue is source.main else None,
+        forward_dead_letters_to=None if queue is source.main else "target",
+    )
+    sim.entities.update(description, sim.now, Answer[None]())
+    sim.run()
+    with pytest.raises(NotAllowed, match="forwards its messages to 'target'"):
+        raise receiver.lost or AssertionError("nobody told the receiver")
+    assert sim.settle(queue, held).good == {0}
+    sim.send(source, *[make_message(str(number)) for number in range(100)])
+    assert receiver.ids() == []
+    assert target.main.counts().active == (100 if queue is source.main else 0)
+
+
 @pytest.mark.rule("A11.4")
 @pytest.mark.parametrize(
     ("target", "reason"),

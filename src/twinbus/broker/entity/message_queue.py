@@ -180,6 +180,16 @@ class MessageQueue:
         else:
             self._desk.pump_all(now)
 
+    def settings_changed(self, now: Millis) -> None:
+        """Who receives from it is told if it forwards from now on; otherwise it may have something for them."""
+        try:
+            self._check_not_forwarding()
+        except NotAllowed as error:
+            # One with message sessions keeps its messages, and its receivers with them.
+            if self._desk is None:
+                self.close(error)
+        self.pump(now)
+
     def recall(self, receiver: Consumer, now: Millis, *, waits: bool = True) -> None:
         """Its credit is 0 now: what was passed on of it before comes back, as messages or as credit. Here nothing is passed on.
 

@@ -119,4 +119,4 @@ class SubQueues:
         for fragment in self.fragments:
             fragment.hide_hops(fragment.lane.ready)
         for queue in self.queues:
-            queue.pump(now)
+            queue.settings_changed(now)
