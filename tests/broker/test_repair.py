@@ -17,7 +17,7 @@ from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.operations import repair
-from twinbus.broker.outcomes import COMPLETE, DeadLetter
+from twinbus.broker.outcomes import COMPLETE, Abandon, DeadLetter, Defer
 from twinbus.errors import (
     ArgumentError,
     EntityDisabled,
@@ -37,7 +37,7 @@ from twinbus.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from twinbus.model.wire_names import SEQUENCE_BITS
+from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.testing.messages import make_message, message_id_of
 from twinbus.testing.simulation import Answer, Simulation
 
@@ -319,6 +319,21 @@ def test_a_message_that_expires_at_this_moment_is_neither_shown_nor_repaired(sim
     assert [message_id_of(each.before.content) for each in shown.previews] == ["b"]
     assert sim.ask(plain.main, wanted).value.numbers == [2]
     assert other.main.counts().active == 1
+
+
+@pytest.mark.parametrize("way", ["removed", "moved"])
+def test_deferred_and_put_off_messages_are_repaired_however_long_they_lie(sim: Simulation, way: str) -> None:
+    plain, other = sim.queue(QueueDescription("plain")), sim.queue(QueueDescription("other"))
+    sim.send(plain, make_message("deferred", time_to_live=HOUR), make_message("put off", time_to_live=HOUR))
+    deferred, put_off = sim.receiver(plain.main, 2).take()
+    sim.settle(plain.main, [deferred], Defer())
+    sim.settle(plain.main, [put_off], Abandon(delay=3 * HOUR))
+    sim.advance(2 * HOUR)
+    wanted = Repair(1, 9, removes=True) if way == "removed" else Repair(1, 9, destination="other")
+    wanted = replace(wanted, states=tuple(MessageState))
+    assert len(sim.ask(plain.main, PreviewRepair(wanted, 9)).value.previews) == 2
+    assert sim.ask(plain.main, wanted).value.numbers == [1, 2]
+    assert other.main.counts().active == (0 if way == "removed" else 2)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ from twinbus.model.rules.compiled import compile_lone_action, compile_test
 from twinbus.model.rules.evaluation import Test
 from twinbus.model.rules.view import FilterView
 from twinbus.store.changes import StoredMessage, SubQueue
-from twinbus.store.reads import ReadNumbers, Rows, Scan
+from twinbus.store.reads import ReadNumbers, Rows, Scan, unexpired
 
 STEP_COUNT_MAX = 200
 STEP_BYTES_MAX = 1024 * 1024
@@ -148,7 +148,7 @@ def _repair_some(fragment: Fragment, work: "_Work", rows: Rows, now: Millis, don
         done.examined_count += 1
         try:
             view = FilterView(row.content, row.sequence_number, row.enqueued_at)
-            if row.expires_at <= now or not work.matches(view):
+            if not unexpired([row], now) or not work.matches(view):
                 continue
             if row.sequence_number in taken or (fragment.sessions is not None and fragment.sessions.is_held(row, now)):
                 done.held_count += 1
@@ -222,7 +222,7 @@ class _Work:
     def preview(self, fragment: Fragment, row: StoredMessage, now: Millis) -> RepairPreview | None:
         try:
             view = FilterView(row.content, row.sequence_number, row.enqueued_at)
-            if row.expires_at <= now or not self.matches(view):
+            if not unexpired([row], now) or not self.matches(view):
                 return None
             move = self.move(fragment, row, view, now)
         except MessagingError as error:
