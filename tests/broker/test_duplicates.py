@@ -1,12 +1,17 @@
 """Duplicate detection (contract A10)."""
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis.strategies import integers, lists, sampled_from, tuples
 
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment import intake
 from twinbus.broker.fragment.duplicates import PRUNE_INTERVAL, DuplicateHistory, duplicate_key
+from twinbus.clock import Millis
 from twinbus.errors import ServerBusy
-from twinbus.model.descriptions import QueueDescription
+from twinbus.model.descriptions import DAY, QueueDescription
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, Simulation
@@ -189,3 +194,47 @@ def test_an_id_that_is_sent_again_after_its_window_is_the_last_to_end() -> None:
     assert history.forget(20)
     assert len(history) == 1
     assert history.is_known("a", 29)
+
+
+@pytest.mark.rule("A10")
+def test_keys_of_a_shorter_window_are_forgotten_before_those_of_the_longer_one(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "KEYS_MAX", 3)
+    long = QueueDescription("q", requires_duplicate_detection=True, duplicate_detection_window=7 * DAY)
+    queue = sim.queue(long)
+    store = queue.main.fragments[0].broker.index
+    assert sim.send(queue, make_message("long ago")).good == {0}
+    sim.entities.update(replace(long, duplicate_detection_window=WINDOW), sim.now, Answer[None]())
+    for turn in range(5):
+        assert sim.send(queue, make_message(f"{turn} a"), make_message(f"{turn} b")).good == {0, 1}
+        assert sim.send(queue, make_message("long ago"), make_message(f"{turn} a")).errors.keys() == {
+            0,
+            1,
+        }  # it is full
+        sim.advance(WINDOW + PRUNE_INTERVAL)
+    assert len(sim.ports[store].store.duplicates(queue.main.key)) == 1
+    assert sim.send(queue, make_message("long ago"), make_message("4 a")).good == {0, 1}
+    assert queue.main.counts().active == 1 + 5 * 2 + 1  # what was sent first is known all the time
+
+
+@given(
+    steps=lists(
+        tuples(integers(0, 9), integers(0, 40_000), sampled_from([20_000, 25_000, 60_000, 600_000])), max_size=40
+    )
+)
+def test_a_key_is_known_until_its_end_and_kept_for_little_longer_however_the_window_changes(
+    steps: list[tuple[int, Millis, Millis]],
+) -> None:
+    history, ends, now = DuplicateHistory(), dict[str, Millis](), 0
+    for number, pause, window in steps:
+        now += pause
+        for key in map(str, range(10)):
+            assert history.is_known(key, now) is (ends.get(key, 0) > now)
+        if history.next_end <= now:
+            history.forget(now)
+        assert len(history) <= sum(end > now - 2 * PRUNE_INTERVAL for end in ends.values())
+        key = str(number)
+        if not history.is_known(key, now):
+            ends[key] = now + window
+            history.add(key, now + window)

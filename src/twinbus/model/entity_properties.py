@@ -156,7 +156,7 @@ PROPERTIES = (
     Property(
         "DuplicateDetectionHistoryTimeWindow", "duplicate_detection_window", Kind.DURATION, queue=7, topic=4,
         least=20 * SECOND, most=7 * DAY, option="--duplicate-window", short="duplicate_window", help="How long ids are remembered",
-        meaning="Has an effect only with duplicate detection",
+        meaning="Has an effect only with duplicate detection. A change applies to ids of messages that arrive afterwards",
     ),
     Property(
         "MaxSizeInMegabytes", "max_size_mb", Kind.NUMBER, queue=2, topic=2,
