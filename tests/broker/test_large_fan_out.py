@@ -60,6 +60,31 @@ def ids_in(sim: Simulation, subscription: SubscriptionEntity) -> list[str]:
     return [message_id_of(row.content) for row in rows]
 
 
+@pytest.mark.parametrize("many", ["filters", "actions"])
+def test_what_a_batch_costs_counts_the_filters_and_actions_of_a_single_subscription_too(
+    sim: Simulation, topic: TopicEntity, many: str
+) -> None:
+    names = [f"r{number}" for number in range(60)]
+    rules = [RuleDescription(name, SqlFilter(f"colour LIKE '{name}%'")) for name in names]
+    if many == "actions":
+        rules = [RuleDescription(name, action=SqlAction("SET n = 1")) for name in names[:3]]
+    subscription = sim.subscription(SubscriptionDescription("t", "s"), rules)
+    answer = begin(sim, topic, [make_message(str(n), application_properties={"colour": "r1"}) for n in range(10)])
+    assert not len(sim.ports[topic.main_fragments[0].broker.index])  # nothing is decided in the call that sends
+    turns = 0
+    while not answer.has_come:
+        turns += 1
+        sim.turn()
+        if not sim.later:
+            sim.run()
+    assert turns >= 10
+    assert subscription.main.counts().active == (10 if many == "filters" else 30)
+    for name in names:
+        if name in subscription.rules:
+            sim.entities.remove_rule("t", "s", name)
+    assert topic.placement.count_at_once == 20 // 2  # what is gone costs nothing any more
+
+
 def test_a_large_batch_takes_several_turns_and_is_one_commit(sim: Simulation, topic: TopicEntity) -> None:
     taken = subscriptions(sim)
     port = sim.ports[topic.main_fragments[0].broker.index]

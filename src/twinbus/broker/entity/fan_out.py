@@ -254,6 +254,14 @@ STEP_SHAPED = 20_000
 MESSAGE_COST = 20
 ACTION_COST = 20
 """Of a message that nobody takes, and of a copy with an action, in plain copies."""
+FILTERS_PER_COPY = 3
+"""That are evaluated in the time of a plain copy."""
+
+
+def cost_of_message(rules: RuleIndex[Subscriber], subscription_count: int) -> int:
+    """At most, in plain copies: if all filters have to be evaluated, and all of them match."""
+    return subscription_count + rules.scanned_count // FILTERS_PER_COPY + rules.acting_count * ACTION_COST
+
 
 _Kind: TypeAlias = tuple[Millis, bool, bool]
 """What the row of a plain copy depends on, beside the message: the ceiling of its life, whether the subscription has message
@@ -307,7 +315,7 @@ class LargeFanOut(FanOut):
     def _publish(self, message: Message, number: int, origin: int) -> None:
         view = FilterView(message.content, number, self._now)
         matches = self._rules.match(view)
-        self._work += MESSAGE_COST + self._rules.scanned_count + len(matches.copies)
+        self._work += MESSAGE_COST + self._rules.scanned_count // FILTERS_PER_COPY + len(matches.copies)
         self._copied_bytes += len(matches.copies) * len(message.content)
         self._room.check_copied(self._copied_bytes)
         shares, has_session = self._shares, message.session_id is not None

@@ -95,7 +95,7 @@ class TopicEntity:
             self._stage,
             partial(fan_out.stage_in_steps, self.rules, self._room),
             self._room.check,
-            lambda: len(self.subscriptions),
+            lambda: fan_out.cost_of_message(self.rules, len(self.subscriptions)),
         )
 
     @property

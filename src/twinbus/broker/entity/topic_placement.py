@@ -27,13 +27,13 @@ from twinbus.model.message import Message
 log = logging.getLogger(__name__)
 
 COPIES_AT_ONCE = 2_000
-"""For about five milliseconds."""
+"""Plain ones, for about five milliseconds."""
 
 StageInSteps = Callable[[Decision, Sequence[Message], Millis, Sequence[int] | None], Generator[None, Millis, list[int]]]
 
 
 class TopicPlacement(Placement):
-    """`copies_max`: how many rows a message can become. `stage_slowly`: as `stage`, in steps."""
+    """`message_cost`: what a message costs at most, in plain copies. `stage_slowly`: as `stage`, in steps."""
 
     takes_steps = True
 
@@ -44,17 +44,17 @@ class TopicPlacement(Placement):
         stage: Stage,
         stage_slowly: StageInSteps,
         check_room: CheckRoom,
-        copies_max: Callable[[], int],
+        message_cost: Callable[[], int],
     ) -> None:
         super().__init__(settings, fragments, stage, check_room)
         self._stage_slowly = stage_slowly
-        self._copies_max = copies_max
+        self._message_cost = message_cost
         self._lines: dict[int, deque[Work]] = {}  # by index of the fragment; the first one is under way
 
     @property
     def count_at_once(self) -> int:
         """How many messages are taken at once; a single one always is."""
-        return max(1, COPIES_AT_ONCE // (self._copies_max() + 1))
+        return max(1, COPIES_AT_ONCE // (self._message_cost() + 1))
 
     def is_busy(self, index: int) -> bool:
         return index in self._lines

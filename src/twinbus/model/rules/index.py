@@ -97,6 +97,7 @@ class RuleIndex(Generic[S]):
         self._always_plain: KeysView[S] = {}.keys()
         self._lookup: ConditionLookup[_Entry[S]] = ConditionLookup()
         self._scanned: dict[tuple[str, str], _Scanned[S]] = {}
+        self.acting_count = 0  # rules with an action
         self.sql_filter_count = 0
         self.correlation_filter_count = 0
 
@@ -173,6 +174,7 @@ class RuleIndex(Generic[S]):
 
     def _file(self, entry: _Entry[S]) -> None:
         rule = entry.rule
+        self.acting_count += rule.action is not None
         if rule.reach is Reach.ALL:
             self._always[entry] = None
             self._always_copies = None
@@ -183,6 +185,7 @@ class RuleIndex(Generic[S]):
 
     def _unfile(self, entry: _Entry[S]) -> None:
         rule = entry.rule
+        self.acting_count -= rule.action is not None
         if rule.reach is Reach.ALL:
             del self._always[entry]
             self._always_copies = None
