@@ -103,6 +103,20 @@ def test_a_fragment_that_is_unhealthy_is_left_out_and_with_all_of_them_unhealthy
     assert isinstance(ask(sim, queue.main).error, FragmentUnavailable)
 
 
+def test_a_fragment_that_is_lost_while_it_is_counted_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overview, "_PAGE_COUNT_MAX", 1)
+    sim = Simulation(2)
+    queue = sim.queue(QueueDescription("p/x-servicebus-transfer/0", enable_partitioning=True))
+    for message in bound_for("orders", 64):
+        sim.send(queue, message)
+    answer: Answer[BacklogShares] = Answer()
+    queue.main.ask(CountShares(0, 100), sim.now, answer)
+    sim.ports[0].step()  # one message of its first fragment
+    sim.lose_store(0)
+    sim.run()
+    assert counts(answer.value) == {"orders": 33}
+
+
 def test_an_empty_queue_has_no_shares() -> None:
     sim = Simulation()
     queue = sim.queue(QueueDescription("p/x-servicebus-transfer/0"))

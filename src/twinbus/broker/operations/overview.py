@@ -63,7 +63,7 @@ def count_shares(queue: AskedQueue, command: CountShares, now: Millis) -> Steps[
     have to be known when it leaves: memory that grows with the backlog, or work on the way of every message, for a
     figure that is looked at now and then. The store reads and counts page by page, and does other work in between.
 
-    Unavailable fragments are skipped; if none is available, the command fails.
+    Unavailable fragments are skipped, also the rest of one that is lost meanwhile; if none is available, the command fails.
     """
     found = BacklogShares()
     count_left = min(command.count_max, SHARES_COUNT_MAX)
@@ -77,7 +77,11 @@ def count_shares(queue: AskedQueue, command: CountShares, now: Millis) -> Steps[
             found.next_number = number
             return found
         read = BacklogPage(fragment.key, number, min(count_left, _PAGE_COUNT_MAX), _PAGE_BYTES_MAX, now)
-        page = yield from read_one(fragment, read)
+        try:
+            page = yield from read_one(fragment, read)
+        except FragmentUnavailable:
+            number = (index + 1) << SEQUENCE_BITS
+            continue
         count_left -= page.row_count
         for destination, share in page.by_destination.items():
             found.add(destination, share.message_count, share.size_bytes)
