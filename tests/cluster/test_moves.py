@@ -632,3 +632,31 @@ def test_a_message_with_a_key_that_finds_no_room_to_wait_does_not_overtake_those
     sim.run()
     assert first.good == {0}
     assert ids(sim.receiver(queue.main, 5, session=sim.accept(queue.main, "A").value).take()) == ["first"]
+
+
+@pytest.mark.parametrize("to", [0, 2])
+def test_a_transaction_that_finds_no_room_to_wait_for_a_move_overtakes_nothing_that_waits(
+    sim: ClusterSimulation, monkeypatch: pytest.MonkeyPatch, to: int
+) -> None:
+    monkeypatch.setattr(moves, "HELD_BYTES_MAX", 10_000)
+    queue = sim.queue(SESSIONS)
+    store = begin(sim, queue, (1, to))
+    begun = Move(sim, store, to)
+    sim.run()
+    first, refused, again = EachReply(), Answer[int](), Answer[int]()
+    queue.send_each([make_message("first", session_id="A")], sim.now, first)
+    transaction = sim.nodes[0].fronts.new_transaction()
+    transaction.send(queue, [make_message("second", session_id="A", body=bytes(10_000))], sim.now, refused)
+    sim.run()
+    assert not first.good
+    assert isinstance(refused.error, FragmentUnavailable)
+    while not begun.is_over:
+        sim.run()
+        assert begun.step()
+    sim.run()
+    transaction.send(queue, [make_message("second", session_id="A")], sim.now, again)
+    committed: Answer[None] = Answer()
+    transaction.commit(sim.now, committed)
+    sim.run()
+    assert (again.error, committed.error) == (None, None)
+    assert ids(sim.receiver(queue.main, 5, session=sim.accept(queue.main, "A").value).take()) == ["first", "second"]

@@ -20,10 +20,11 @@ from twinbus.clock import Clock, Millis
 from twinbus.cluster.fronts.runs import Run, TogetherRun
 from twinbus.cluster.fronts.source import FrontSource
 from twinbus.cluster.lines.talk import Topic
+from twinbus.cluster.moves.moves import no_room_to_wait
 from twinbus.cluster.ownership import Owners, Ownership
 from twinbus.cluster.peers.held_sends import KeyedSend
 from twinbus.cluster.peers.peers import Peers
-from twinbus.errors import FragmentUnavailable, MessagingError
+from twinbus.errors import MessagingError
 from twinbus.model.descriptions import QueueDescription, TopicDescription
 from twinbus.model.message import Message
 from twinbus.model.wire_names import SEQUENCE_BITS
@@ -119,7 +120,7 @@ class FrontWay:
         if self.ownership.is_moving(index):
             # Its former owner may still take it, and another node may have it by the time that this one is reached again: either
             # way it would overtake what waits for the move.
-            refuse(FragmentUnavailable("A messaging store moves, and too much waits for it. Try again later."), now)
+            refuse(no_room_to_wait(), now)
             return True
         if is_reached() or not self.ownership.may_be_taken(index, now):
             return False

@@ -24,7 +24,7 @@ from twinbus.broker.target import Target, WayIn
 from twinbus.broker.telling import tell
 from twinbus.broker.transaction import OwnTransaction
 from twinbus.clock import Millis
-from twinbus.cluster.moves.moves import Call
+from twinbus.cluster.moves.moves import Call, no_room_to_wait
 from twinbus.cluster.ownership import Owners
 from twinbus.cluster.parts.part import PartServer
 from twinbus.cluster.peers.hold import Hold
@@ -255,10 +255,14 @@ class FrontTransaction:
             self._move(place, operation, now, reply)
 
     def _waits(self, operation: _Operation, call: Call) -> bool:
-        """A transaction that has a place goes on there, though its store moves: it has a moment to end."""
-        moves = self._owners.moves
-        is_new = self._place is None and operation.store in moves.stores
-        return is_new and operation.store is not None and moves.wait(operation.store, call, operation.size_bytes)
+        """A transaction that has a place goes on there, though its store moves: it has a moment to end. Raises FragmentUnavailable if one
+        that is new has no room to wait: its messages would overtake those that wait."""
+        moves, store = self._owners.moves, operation.store
+        if self._place is not None or store is None or store not in moves.stores:
+            return False
+        if not moves.wait(store, call, operation.size_bytes):
+            raise no_room_to_wait()
+        return True
 
     def _do(self, place: _Place, operation: _Operation, now: Millis, reply: AnyReply) -> None:
         def answered(result: Any) -> None:

@@ -4,13 +4,14 @@
 
 A request that waits has not been sent to anybody. So whatever the owner was sent before is done before the store leaves it, and
 nothing fails because a store moves. What does not fit any more is asked of the former owner at once, which refuses it if it has left the
-store already. Messages with a key are not: they would overtake those that wait, and their sender gets the error.
+store already. Messages with a key and transactions are not: they would overtake those that wait, and their sender gets the error.
 """
 
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from twinbus.clock import Millis
+from twinbus.errors import FragmentUnavailable
 
 HELD_MAX: Millis = 5_000
 HELD_BYTES_MAX = 32 << 20
@@ -71,3 +72,8 @@ class Moves:
     def first_of(self, stores: Iterable[int]) -> int | None:
         """The first of these that moves."""
         return next((store for store in stores if store in self.stores), None)
+
+
+def no_room_to_wait() -> FragmentUnavailable:
+    """For what must not be asked of the former owner instead."""
+    return FragmentUnavailable("A messaging store moves, and too much waits for it. Try again later.")
