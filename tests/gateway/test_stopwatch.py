@@ -149,13 +149,31 @@ def test_a_clock_that_was_set_back_makes_no_message_wait_for_less_than_no_time(f
     assert (waited.total_s, sum(waited.counts)) == (0.0, 1)
 
 
-def test_traffic_is_remembered_of_so_many_entities_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(namespace_view, "ENTITIES_MAX", 2)
-    traffic = Traffic()
-    first = traffic.of("One")
-    assert traffic.of("oNE") is first
-    traffic.of("two")
-    assert list(traffic.entities) == ["one", "two"]
-    traffic.of("three")
-    assert list(traffic.entities) == ["two", "three"]
-    assert traffic.of("two").stopwatch is traffic.stopwatch
+def test_counters_of_deleted_entities_are_forgotten_beyond_a_number_of_names_the_oldest_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(namespace_view, "NAMES_MAX", 4)
+    traffic = Traffic(is_there=lambda path: path == "here")
+    here = traffic.of("Here")
+    assert traffic.of("heRE") is here
+    for number in range(5):
+        traffic.of(f"Deleted{number}")
+    assert list(traffic.entities) == ["here", "deleted2", "deleted3", "deleted4"]
+    assert traffic.of("deleted2").stopwatch is traffic.stopwatch
+
+
+def test_what_is_counted_of_an_entity_that_is_there_stays_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(namespace_view, "NAMES_MAX", 4)
+    looked_at: list[str] = []
+
+    def is_there(path: str) -> bool:
+        looked_at.append(path)
+        return True
+
+    traffic = Traffic(is_there=is_there)
+    for number in range(40):
+        traffic.of(f"topic/Subscriptions/{number}").messages_out += number
+    assert [each.messages_out for each in traffic.entities.values()] == [*range(40)]
+    assert len(looked_at) < 40 * 40 / 4  # not all of them for each

@@ -15,8 +15,8 @@ from twinbus.management.control_plane import ControlPlane
 from twinbus.meter.book import OperationsBook
 from twinbus.model.paths import path_key
 
-ENTITIES_MAX = 20_000
-"""Twice as many as a namespace can hold."""
+NAMES_MAX = 20_000
+"""Beyond which counters of deleted entities are forgotten: twice as many as a namespace can hold of queues and topics."""
 
 
 @dataclass(slots=True)
@@ -40,16 +40,25 @@ class Traffic:
     tokens_refused: int = 0
     entities: dict[str, EntityTraffic] = field(default_factory=dict)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
+    is_there: Callable[[str], bool] = lambda _: False
+    """Whether there is an entity of this path. Its counters stay: links hold them, and who adds counters up takes a missing one for 0."""
+    _names_max: int = 0  # more than usual, where so many entities are there
 
     def of(self, path: str) -> EntityTraffic:
         key = path_key(path)
         traffic = self.entities.get(key)
         if traffic is None:
-            if len(self.entities) >= ENTITIES_MAX:
-                # Most entries are of entities deleted long ago, so the oldest entry goes.
-                del self.entities[next(iter(self.entities))]
+            if len(self.entities) >= max(NAMES_MAX, self._names_max):
+                self._forget_deleted()
             traffic = self.entities[key] = EntityTraffic(stopwatch=self.stopwatch)
         return traffic
+
+    def _forget_deleted(self) -> None:
+        """The older half of them; and not for every name that comes when most entities are there."""
+        deleted = [key for key in self.entities if not self.is_there(key)]
+        for key in deleted[: -(-len(deleted) // 2)]:
+            del self.entities[key]
+        self._names_max = len(self.entities) + NAMES_MAX // 2
 
 
 @dataclass(frozen=True, slots=True)

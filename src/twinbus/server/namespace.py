@@ -187,6 +187,7 @@ class NamespaceServer:
         for store in self.stores.stores:
             store.process = self.owner.address if self.owner is not None else this_process()
         self.entities = Entities(self.stores.brokers)
+        self.traffic.is_there = self.entities.has
         if membership is not None:
             self._fronts = membership.fronts(self.entities, self.clock)
         restore(self.catalog, self.entities, self.clock.now())

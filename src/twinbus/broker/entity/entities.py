@@ -97,6 +97,14 @@ class Entities:
             raise EntityNotFound.at(path)
         return entity
 
+    def has(self, path: str) -> bool:
+        """A queue, topic or subscription."""
+        try:
+            self.at(path)
+        except EntityNotFound:
+            return False
+        return True
+
     # Restoring
 
     def restore_queue(
