@@ -19,7 +19,7 @@ from twinbus.http.own.access_rules import AccessRulesApi
 from twinbus.http.own.backlog import BacklogPage
 from twinbus.http.own.faults import FaultSwitches, StoreSwitches, SwitchedStore
 from twinbus.http.own.health import HealthPage
-from twinbus.http.own.metrics import NamespaceMetrics
+from twinbus.http.own.metrics import AskForAll, NamespaceMetrics
 from twinbus.http.own.nodes import Nodes, NodesPage
 from twinbus.http.own.operations_log import OperationsLog, operations_log_routes
 from twinbus.http.own.other_nodes import NO_OTHERS, OtherNodes
@@ -49,6 +49,7 @@ class HttpParts:
     root_key_change: RootKeyChange
     operations_log: OperationsLog | None  # None: operations are not logged
     other_nodes: OtherNodes = NO_OTHERS
+    metrics_of_all: AskForAll | None = None  # of several processes
     nodes: Nodes | None = None  # of several machines
 
 
@@ -62,7 +63,14 @@ class HttpApplication:
         self.faults = FaultSwitches(parts.stores, parts.store_switches, parts.connections, clock, others, parts.nodes)
         stores = self.faults.records
         self.metrics = NamespaceMetrics(
-            parts.name, view.traffic, stores, parts.own_entities, parts.connections, totals, others, parts.nodes
+            parts.name,
+            view.traffic,
+            stores,
+            parts.own_entities,
+            parts.connections,
+            totals,
+            parts.metrics_of_all,
+            parts.nodes,
         )
         settings = AdministrationSettings(parts.amqp_authority, view.new_id, parts.new_key)
         administration = AdministrationApi(view.control, access, settings, view.book or NO_METER)

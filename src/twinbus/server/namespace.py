@@ -378,6 +378,7 @@ class NamespaceServer:
             root_key_change=partial(self._holdings.root_key_change, lambda: self.on_new_root_key()),
             operations_log=self.metering,
             other_nodes=NO_OTHERS if self._membership is None else self._membership.others,
+            metrics_of_all=None if self._membership is None else self._membership.metrics_of_all,
             nodes=self._machine,
         )
 

@@ -33,7 +33,7 @@ def metrics() -> NamespaceMetrics:
         sim.queue(QueueDescription(f"q{number}"))
         traffic.of(f"q{number}").messages_in += number
     sim.run()
-    return NamespaceMetrics("test", traffic, StoreRecords([], NO_OTHERS), sim.entities, [], {}, NO_OTHERS)
+    return NamespaceMetrics("test", traffic, StoreRecords([], NO_OTHERS), sim.entities, [], {})
 
 
 async def text_of(metrics: NamespaceMetrics) -> str:
@@ -102,7 +102,7 @@ async def test_locks_that_ended_and_receivers_are_counted_by_entity() -> None:
     sim.send(queue, make_message("m"))
     assert len(sim.receiver(queue.main, 1).take()) == 1
     sim.advance(60_001)
-    answer = await NamespaceMetrics("test", traffic, StoreRecords([], NO_OTHERS), sim.entities, [], {}, NO_OTHERS).show(
+    answer = await NamespaceMetrics("test", traffic, StoreRecords([], NO_OTHERS), sim.entities, [], {}).show(
         asking("twinbus_entity_locks_lost_total", "twinbus_entity_receivers")
     )
     found = {

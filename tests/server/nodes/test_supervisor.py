@@ -5,6 +5,7 @@ import os
 import signal
 from operator import methodcaller
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
@@ -95,6 +96,33 @@ async def test_a_process_that_was_killed_is_replaced_and_the_others_go_on(tmp_pa
         for _ in range(2):
             names = await namespace.administer(lambda client: [queue.name for queue in client.list_queues()])
             assert names == ["first"]
+
+
+async def test_counters_of_the_namespace_do_not_fall_while_a_process_is_replaced(tmp_path: Path) -> None:
+    name = "twinbus_connections_opened_total"
+    async with two_nodes(tmp_path) as namespace:
+
+        def count() -> float:
+            url = f"http://127.0.0.1:{namespace.supervisor.http_port}/metrics?name[]={name}"
+            with urlopen(url, timeout=WAIT_S) as answer:
+                _, _, sample = answer.read().decode().splitlines()
+            series, value = sample.split()
+            assert series.startswith(name)
+            return float(value)
+
+        for _ in range(4):  # of which each process gets two
+            reader, writer = await asyncio.open_connection("127.0.0.1", namespace.supervisor.amqp_port)
+            writer.write(b"AMQP\3\1\0\0")
+            assert await reader.readexactly(4) == b"AMQP"
+            writer.close()
+        assert await asyncio.to_thread(count) == 4
+        for killed in (0, 1):
+            pid = namespace.supervisor.process_ids[killed]
+            namespace.kill(killed)
+            await namespace.until(lambda pid=pid: pid not in namespace.supervisor.process_ids.values())  # type: ignore[misc]
+            assert await asyncio.to_thread(count) == 4
+            await namespace.until_healthy()
+            assert [await asyncio.to_thread(count) for _ in range(2)] == [4, 4]  # whichever answers
 
 
 async def test_a_process_that_hangs_while_it_takes_the_place_of_another_is_replaced_too(

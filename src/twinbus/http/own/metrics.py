@@ -1,13 +1,13 @@
 """GET /metrics: Prometheus metrics of a namespace, computed from its counters and counts when they are scraped.
 
-A namespace that several processes serve has one page: who is asked asks the others (`metrics_text`).
+A namespace that several processes serve has one page: who is asked asks for the sums over all of them (`metrics_text`).
 
 Nothing on the way of a message knows of this module. A namespace may have ten thousand entities, so a scrape is made in steps, and the
 loop goes on between them. Who asks meanwhile gets the same scrape. `?name[]=METRIC`, any number of times, asks for those alone.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple, TypeAlias
@@ -25,9 +25,7 @@ from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.replies import QueueCounts
 from twinbus.gateway.namespace_view import Traffic
-from twinbus.http.own.metrics_text import merged
 from twinbus.http.own.nodes import NodeFigures, Nodes
-from twinbus.http.own.other_nodes import OtherNodes
 from twinbus.http.own.store_records import UP, StoreRecord, StoreRecords, is_full
 from twinbus.http.pace import Pace
 from twinbus.meter.operation import Cause
@@ -72,6 +70,8 @@ class Family(NamedTuple):
     labels: Sequence[str]
 
 
+AskForAll: TypeAlias = Callable[[Sequence[str], Sequence[StoreRecord]], Awaitable[bytes]]
+"""For the sums over all processes: the names of the metrics that are wanted, if not all are, and all stores."""
 Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
 """Values of labels, and what was counted."""
 
@@ -85,10 +85,11 @@ class NamespaceMetrics:
         entities: Entities,
         connections: Sized,
         operations: Mapping[Cause, int],
-        others: OtherNodes,
+        of_all: AskForAll | None = None,
         nodes: Nodes | None = None,
     ) -> None:
-        """`nodes`: of several machines each is scraped, so each shows what is its own."""
+        """`of_all`: if several processes serve the namespace; `nodes`: of several machines each is scraped, so each shows what is its
+        own."""
         self._nodes = nodes
         self._namespace = namespace
         self._traffic = traffic
@@ -96,7 +97,7 @@ class NamespaceMetrics:
         self._entities = entities
         self._connections = connections
         self._operations = operations
-        self._others = others
+        self._of_all = of_all
         self._scrapes: dict[frozenset[str], asyncio.Task[bytes]] = {}
 
     async def show(self, request: Request) -> Response:
@@ -114,12 +115,10 @@ class NamespaceMetrics:
     async def _scraped_everywhere(self, wanted: frozenset[str]) -> bytes:
         if self._nodes is not None:
             return await self.scraped(wanted, self._stores.own())
-        own = await self.scraped(wanted, await self._stores.all())
-        answers = await self._others.ask_all(METRICS, {"wanted": sorted(wanted)})
-        texts = [answer.encode() for answer in answers.values() if isinstance(answer, str)]
-        return await asyncio.to_thread(merged, [own, *texts]) if texts else own
+        stores = await self._stores.all()
+        return await (self.scraped(wanted, stores) if self._of_all is None else self._of_all(sorted(wanted), stores))
 
-    async def scraped(self, wanted: frozenset[str], stores: Sequence[StoreRecord]) -> bytes:
+    async def scraped(self, wanted: Collection[str], stores: Sequence[StoreRecord]) -> bytes:
         """Of this process, and of these stores."""
         pace, rows = Pace(), list[SubQueueCounts]()
         lost = {store["index"] for store in stores if store["condition"] != UP}

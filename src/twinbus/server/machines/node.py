@@ -75,6 +75,7 @@ class MachineNode:
     lock: int | None = None
     numbers = None
     stores = None
+    metrics_of_all = None
 
     def __init__(self, settings: ServerSettings, owner: Owner, clock: Clock) -> None:
         assert settings.node_name is not None

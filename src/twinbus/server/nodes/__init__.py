@@ -11,6 +11,7 @@ switchboard    what nodes ask each other through the supervisor, and turns for c
 leash          a node's end of its connection to the supervisor
 mesh           the lines of a node to all others, which messages take
 reception      accepts connections and hands each to the node with the fewest
+totals         the metrics of all nodes, past ones included
 shared_counts  how many connections each node has, in memory that all of them see
 
 If a node ends, its stores are out of reach until it has been started again, and nothing else is. If the supervisor ends, so do

@@ -78,7 +78,7 @@ class Answers:
     async def _metrics(self, details: Words) -> str:
         if self._server is None:
             return ""
-        return (await self._server.http.metrics.scraped(frozenset(details["wanted"]), ())).decode()
+        return (await self._server.http.metrics.scraped(details["wanted"], details["stores"])).decode()
 
     async def _disconnect(self, details: Words) -> int:
         return 0 if self._server is None else self._server.http.faults.disconnect(details["entity"])

@@ -52,20 +52,28 @@ class Leash(asyncio.Protocol):
 
     async def ask(self, what: str, details: Words, timeout_s: float, to: int | None = None) -> Answers:
         """All other nodes, or one. Raises OperationTimeout if one of them does not answer, and InternalError if the one has ended."""
+        found = await self._answers("ask", {"to": to, "what": what, "with": details}, timeout_s)
+        if to is not None and str(to) not in found:
+            raise InternalError("A process of the namespace has just ended and is being restarted. Try again later.")
+        return {int(node): _read_answer(answer) for node, answer in found.items()}
+
+    async def totals(self, details: Words, timeout_s: float) -> str:
+        """The metrics of all nodes. Raises OperationTimeout."""
+        text: str = (await self._answers("totals", {"with": details}, timeout_s))["text"]
+        return text
+
+    async def _answers(self, question: str, words: Words, timeout_s: float) -> Words:
         self._last_number = number = self._last_number + 1
         answered: asyncio.Future[Words] = asyncio.get_running_loop().create_future()
         self._asked[number] = answered
-        self.say({"ask": number, "to": to, "what": what, "with": details})
+        self.say({question: number, **words})
         try:
             async with asyncio.timeout(timeout_s):
-                found = await answered
+                return await answered
         except TimeoutError:
             raise OperationTimeout("A process of the namespace does not answer. Try again later.") from None
         finally:
             self._asked.pop(number, None)
-        if to is not None and str(to) not in found:
-            raise InternalError("A process of the namespace has just ended and is being restarted. Try again later.")
-        return {int(node): _read_answer(answer) for node, answer in found.items()}
 
     async def ask_each(self, nodes: Sequence[int], what: str, details: Words, timeout_s: float) -> list[Any]:
         """An answer for each of these nodes; a MessagingError where one refuses, is silent or has ended."""

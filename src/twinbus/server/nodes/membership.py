@@ -15,7 +15,7 @@ from twinbus.cluster.fronts.fronts import Fronts
 from twinbus.cluster.lines.frames import Hello
 from twinbus.cluster.lines.line import Topics
 from twinbus.errors import FragmentUnavailable, MessagingError
-from twinbus.http.own.store_records import STORES
+from twinbus.http.own.store_records import STORES, StoreRecord
 from twinbus.management.control_plane import WAIT_FOR_FRAGMENTS_S, WAIT_FOR_TURN_S
 from twinbus.server.listening.admission import Admission
 from twinbus.server.nodes.leash import Answering, Leash
@@ -23,6 +23,7 @@ from twinbus.server.nodes.mesh import Mesh
 from twinbus.server.nodes.seat import Seat, owner_of
 from twinbus.server.nodes.shared_counts import AMQP, BEAT, OPEN, SharedCounts
 from twinbus.server.nodes.switchboard import FOLLOW, Words
+from twinbus.server.nodes.totals import PATIENCE_S as TOTALS_PATIENCE_S
 
 if TYPE_CHECKING:
     from twinbus.server.namespace import NamespaceServer
@@ -33,7 +34,9 @@ SOON_S = 2.0
 """How long a page waits for nodes that are silent: a probe that asks for it gives up soon after."""
 SLOW_S = 120.0
 """For what takes its time, such as bringing a log to Parquet."""
-PATIENCE_S: Mapping[str, float] = {"flush": SLOW_S, "switch": 30.0, "metrics": 20.0}
+PATIENCE_S: Mapping[str, float] = {"flush": SLOW_S, "switch": 30.0}
+TOTALS_WAIT_S = 3 * TOTALS_PATIENCE_S
+"""Somebody else may have asked before."""
 
 log = logging.getLogger(__name__)
 
@@ -170,6 +173,9 @@ class Membership:
         """The stores are open. Only now are there lines to other nodes: they send what waited for this one as soon as they reach it,
         and a store that is not open yet would refuse it."""
         self.mesh.open()
+
+    async def metrics_of_all(self, wanted: Sequence[str], stores: Sequence[StoreRecord]) -> bytes:
+        return (await self.leash.totals({"wanted": wanted, "stores": stores}, TOTALS_WAIT_S)).encode()
 
     @property
     def connections_elsewhere(self) -> int:

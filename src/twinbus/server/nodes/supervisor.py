@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count as count_from
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -40,6 +41,7 @@ from twinbus.server.nodes.reception import Reception
 from twinbus.server.nodes.seat import Seat, settings_of_one
 from twinbus.server.nodes.shared_counts import BEAT, SharedCounts, make_shared_memory
 from twinbus.server.nodes.switchboard import Switchboard, Words
+from twinbus.server.nodes.totals import Totals
 from twinbus.server.process_setup import set_up_process
 from twinbus.server.server_settings import ServerSettings
 from twinbus.server.stores.host_process import PACKAGE_PLACE
@@ -82,6 +84,7 @@ class _Node:
     """A process, from its start to its end."""
 
     index: int
+    life: int  # the number of the process among all that there have been
     process: "subprocess.Popen[bytes]"
     leash: "LeashEnd"
     arrivals: socket.socket
@@ -90,6 +93,10 @@ class _Node:
     is_over: bool = False
     beat: int = 0
     silent_s: float = 0.0
+
+    @property
+    def is_heard(self) -> bool:
+        return self.is_ready and self.silent_s < SILENT_S
 
 
 class Supervisor:
@@ -103,6 +110,9 @@ class Supervisor:
         self._closers: list[Callable[[], None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._switchboard = Switchboard(self._send)
+        self._totals = Totals(self._switchboard.ask, lambda: list(self._nodes.values()))
+        self._closers.append(self._totals.close)
+        self._lives = count_from(1)
         self._changed = asyncio.Event()  # a node has become ready, or has ended
         self._failure: MessagingError | None = None
         self._is_started = self._is_stopping = False
@@ -259,7 +269,7 @@ class Supervisor:
             reserve = None
         process, leash, arrivals = reserve or self._hire()
         end = LeashEnd()
-        node = _Node(index, process, end, arrivals, loop.time())
+        node = _Node(index, next(self._lives), process, end, arrivals, loop.time())
         end.told, end.lost = (lambda words: self._told(node, words)), (lambda: self._ended(node))
         self._counts.clear(index)
         self._nodes[index] = node
@@ -295,11 +305,16 @@ class Supervisor:
         elif "line" in words:
             if words["line"] in self.process_ids:
                 self._introduce(node.index, words["line"])
+        elif "totals" in words:
+            self._spawn_task(self._tell_totals(node, words))
         elif "root_key" in words:
             self._root_rule = self._folder.root_rule(None)
             self._spawn_task(asyncio.to_thread(self.on_new_root_key))
         else:
             self._switchboard.told(node.index, words)
+
+    async def _tell_totals(self, node: _Node, words: Words) -> None:
+        node.leash.say({"answers": words["totals"], "of": {"text": await self._totals.text(words["with"])}})
 
     def _ended(self, node: _Node) -> None:
         """Its leash is closed: it has ended, or is about to."""
@@ -311,6 +326,7 @@ class Supervisor:
         node.arrivals.close()
         self._counts.clear(node.index)
         self._switchboard.left(node.index)
+        self._totals.ended(node)
         if self._is_started:
             self._spawn_task(self._replace(node))
         else:

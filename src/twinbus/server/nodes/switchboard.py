@@ -9,6 +9,7 @@ the nodes, because that one knows at any time which of them live:
     here > node     {"answers": 7, "of": {"2": {"value": ...} or {"error": ...}}}       when all have answered, or have ended
     node > here     {"turn": 8, "name": "orders"}      here > node     {"granted": 8}      node > here     {"done": 8}
     here > node     {"nodes": [0, 1, 3]}               whenever a node comes or goes
+    node > here     {"totals": 9, "with": {...}}       here > node     {"answers": 9, "of": {"text": ...}}        the metrics of all
 
 A node that ends is out of every question: who asked gets no answer of it. The turns it had are passed on only after all others have looked up
 what it left behind: it may have ended after it changed something and before it told them.
