@@ -23,6 +23,46 @@ FED_WITHIN = 1_000
 """Some ticks: what was recalled of other receivers comes back."""
 
 
+class TakeOver:
+    """Of a store whose owner was taken for dead, step by step as a planned move: nothing goes with it."""
+
+    is_planned = False
+
+    def __init__(self, sim: ClusterSimulation, store: int, to: int) -> None:
+        self.store = store
+        self.is_over = False
+        self._sim = sim
+        self._to = to
+        self._steps = [self._lose, self._take, self._is_taken]
+
+    @property
+    def is_between(self) -> bool:
+        """Whether nobody serves the store."""
+        return len(self._steps) == 2
+
+    def step(self) -> bool:
+        if not self._steps[0]():
+            return False
+        del self._steps[0]
+        self.is_over = not self._steps
+        return True
+
+    def _lose(self) -> bool:
+        self._sim.change_owner(self.store, self._to)
+        return True
+
+    def _take(self) -> bool:
+        node, epoch = self._sim.nodes[self._to], self._sim.epochs[self.store]
+        broker = node.brokers[self.store]
+        broker.is_foreign = False
+        broker.expect(node.fronts.mover.arrivals(self.store, epoch))
+        broker.store_returned()
+        return True
+
+    def _is_taken(self) -> bool:
+        return self._sim.nodes[self._to].brokers[self.store].is_available
+
+
 class StepsTurmoil(Turmoil):
     sim: ClusterSimulation
 
@@ -39,10 +79,10 @@ class StepsTurmoil(Turmoil):
             (self.kill_node, 2),
             (self.check_held, 300 // HELD_EVERY),
         ]
-        self.moving: Move | None = None
+        self.moving: Move | TakeOver | None = None
         self.move_count = 0
         if self.sim.has_moves:
-            self._commands += [(self.move, 4), (self.go_on_moving, 60)]
+            self._commands += [(self.move, 4), (self.take_over, 2), (self.go_on_moving, 60)]
 
     # Lines and nodes
 
@@ -67,6 +107,10 @@ class StepsTurmoil(Turmoil):
     def move(self) -> None:
         if self.moving is None:
             self.moving = Move(self.sim, self.random.randrange(STORES), self.random.randrange(len(self.sim.nodes)))
+
+    def take_over(self) -> None:
+        if self.moving is None:
+            self.moving = TakeOver(self.sim, self.random.randrange(STORES), self.random.randrange(len(self.sim.nodes)))
 
     def go_on_moving(self) -> None:
         if self.moving is not None:

@@ -63,7 +63,7 @@ class SteppedPort:
             answer = self._serve(works)
         except StoreUnavailable as error:
             self.is_down = True
-            self.failure_count += not isinstance(error, RequestRefused) or len(works) > 1
+            self.failure_count += not isinstance(error, RequestRefused) or len(works) > 1 or len(self._inbox) > 0
             answer = error
         for work in works:
             work.done(answer)
