@@ -67,23 +67,82 @@ def test_no_message_of_a_later_batch_is_older_than_one_of_an_earlier_batch(seed:
     assert sorted(read) == sorted(number for messages in fragments.values() for number, _ in messages)
 
 
+class Dense:
+    """Fragments whose numbers have no gaps, by the times of their messages: quick however many there are."""
+
+    def __init__(self, times: dict[int, list[int]]) -> None:
+        self.times = times
+        self.position = dict.fromkeys(times, 0)
+        self.request_count = 0
+
+    async def __call__(self, numbers: Sequence[int]) -> list[tuple[int, int] | None]:
+        self.request_count += 1
+        places = [(n >> 48, n & 0xFFFFFFFF) for n in numbers]
+        return [((f << 48) + p, self.times[f][p]) if p < len(self.times[f]) else None for f, p in places]
+
+    def next_batch(self, limit: int, turn: int) -> int:
+        """How many messages it has; none is younger than one that is left, or they are of one millisecond."""
+        room = {f: ((f << 48) + self.position[f], (f << 48) + len(times)) for f, times in self.times.items()}
+        shares = asyncio.run(time_shares(room, limit, turn, self))
+        newest = max((self.times[f][self.position[f] + share - 1] for f, share in shares.items()), default=0)
+        for fragment, share in shares.items():
+            self.position[fragment] += share
+        left = (times[self.position[f]] for f, times in self.times.items() if self.position[f] < len(times))
+        assert newest <= min(left, default=newest)
+        return sum(shares.values())
+
+
 def test_a_batch_of_thousands_takes_a_few_requests_and_is_nearly_full() -> None:
     dice = Random(1)
-    fragments: Fragments = {}
-    for fragment in range(16):
-        times = sorted(dice.randrange(10_000_000) for _ in range(200 if fragment % 4 else 40_000))
-        fragments[fragment] = [((fragment << 48) + place, time) for place, time in enumerate(times)]
-    times_of = Times(fragments)
+    counts = {fragment: 200 if fragment % 4 else 40_000 for fragment in range(16)}
+    backlog = Dense({f: sorted(dice.randrange(10_000_000) for _ in range(count)) for f, count in counts.items()})
+    assert 15_000 <= backlog.next_batch(20_000, 0) <= 20_000
+    assert backlog.request_count <= 9
 
-    async def quick(numbers: Sequence[int]) -> list[tuple[int, int] | None]:
-        times_of.request_count += 1
-        places = [(n >> 48, n & 0xFFFFFFFF) for n in numbers]
-        return [fragments[f][place] if place < len(fragments[f]) else None for f, place in places]
 
-    room = {f: (f << 48, (f << 48) + len(messages)) for f, messages in fragments.items()}
-    shares = asyncio.run(time_shares(room, 20_000, 0, quick))
-    assert 15_000 <= sum(shares.values()) <= 20_000
-    assert times_of.request_count <= 9
+@pytest.mark.parametrize("at_once", [1, 50, 1_000])
+@pytest.mark.parametrize("count", [300_000, 1_000_000, 2_000_000])
+def test_a_large_backlog_is_read_in_large_batches(count: int, at_once: int) -> None:
+    """Though the numbers that are asked about in a round are further apart than a batch is large. `at_once` messages have one
+    time."""
+    dice, limit = Random(count + at_once), 100_000
+    weights = [dice.randrange(2, 6) for _ in range(16)]
+    owners = [fragment for fragment, weight in enumerate(weights) for _ in range(weight)]
+    dice.shuffle(owners)
+    times: dict[int, list[int]] = {fragment: [] for fragment in range(16)}
+    for run in range(0, count, 50):
+        times[owners[run // 50 % len(owners)]] += [number // at_once for number in range(run, run + 50)]
+    backlog, left = Dense(times), count
+    for turn in range(count // 75_000 + 1):
+        backlog.request_count = 0
+        read = backlog.next_batch(limit, turn)
+        assert min(left, 75_000) <= read <= limit
+        assert backlog.request_count <= 9
+        left -= read
+        if not left:
+            return
+    raise AssertionError(f"{left} messages are left")
+
+
+def test_a_batch_has_something_although_the_clock_was_set_back() -> None:
+    """Times fall with rising numbers there. A batch without a message would end a run that has more to read."""
+    for seed in range(300):
+        dice = Random(seed)
+        times = {fragment: with_steps_back(dice) for fragment in range(dice.randrange(2, 5))}
+        limit = dice.choice([1, 2, 5, 20, 60])
+        room = {f: (f << 48, (f << 48) + len(each)) for f, each in times.items()}
+        shares = asyncio.run(time_shares(room, limit, 0, Dense(times)))
+        assert 0 < sum(shares.values()) <= limit, seed
+
+
+def with_steps_back(dice: Random) -> list[int]:
+    times, now = [], 1_000
+    for _ in range(dice.choice([3, 30, 200])):
+        now += dice.choice([0, 0, 1, 20])
+        if dice.random() < 0.03:
+            now -= dice.randrange(500)
+        times.append(now)
+    return times
 
 
 def keys_of_two_fragments(bus: Bus, path: str) -> tuple[str, str]:

@@ -7,10 +7,16 @@ is read up to it: no message of a later batch is older than one of an earlier ba
 
 In a fragment times rise with numbers, so a time has one place in it. Places are bracketed by asking for the times of a few
 numbers of all fragments in one request, and the brackets narrowed by asking again.
+
+    numbers of a fragment   first ......... low ... high ......... end
+    messages before a time  surely those    perhaps those   surely not those
+
+What surely fits decides how far a batch may go, and what surely is in it whether the batch is large enough: in a large backlog
+the brackets of all fragments together are at first wider than the limit.
 """
 
-from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from twinbus.clock import Millis
@@ -22,7 +28,9 @@ Ask: TypeAlias = Callable[[Sequence[int]], Awaitable[Sequence[tuple[int, Millis]
 """For each number, the first message with it or above in its fragment: its number, and when it was enqueued."""
 
 ROUNDS_MAX = 24
-"""Of questions for one batch. With eight numbers of each fragment in a round, three are enough for a batch of thousands."""
+"""Of questions for one batch. With eight numbers of each bracket in a round, five are enough for a backlog of millions."""
+NUMBERS_MAX = 8
+"""Of one bracket in a round, besides its first."""
 FILLED = 0.75
 """Of the limit: a batch that has this share of it is not made larger by further questions."""
 
@@ -52,13 +60,15 @@ class _Times:
         low = self.first if place == 0 else min(self.numbers[place - 1] + 1, self.end)
         return low, self.numbers[place] if place < len(self.numbers) else self.end
 
-    def to_ask(self, low: int, high: int, count: int) -> list[int]:
-        """Numbers that cut the bracket; what is known already is not asked for again."""
-        width = high - low
-        if width <= 0:
-            return []
+    def to_ask(self, brackets: Iterable[Range], count: int) -> list[int]:
+        """Numbers that cut the brackets; what is known already is not asked for again."""
+        places = [
+            low + (high - low) * place // (count + 1)
+            for low, high in brackets
+            for place in range(count + 1)
+            if low < high
+        ]
         known = set(self.numbers)
-        places = (low + width * place // (count + 1) for place in range(count + 1))
         return [number for number in dict.fromkeys(places) if number not in known]
 
 
@@ -68,28 +78,31 @@ async def time_shares(room: Mapping[int, Range], limit: int, turn: int, ask: Ask
     More messages of one millisecond than the limit allows are shared equally: none of them is older than another.
     """
     fragments = {fragment: _Times(*span, limit) for fragment, span in sorted(room.items()) if span[0] < span[1]}
-    if sum(each.end - each.first for each in fragments.values()) <= limit or len(fragments) == 1:
-        return fair_shares({fragment: each.end - each.first for fragment, each in fragments.items()}, limit, turn)
-    count = max(1, min(8, TIMES_COUNT_MAX // len(fragments)))
-    wanted = {f: [*each.to_ask(each.first, each.reach, count), each.reach - 1] for f, each in fragments.items()}
+    available = {fragment: each.end - each.first for fragment, each in fragments.items()}
+    if sum(available.values()) <= limit or len(fragments) == 1:
+        return fair_shares(available, limit, turn)
+    # Two brackets of each fragment in a request: that of a time, and that of the next one that is known.
+    count = max(1, min(NUMBERS_MAX, TIMES_COUNT_MAX // (2 * len(fragments)) - 1))
+    wanted = {f: [*each.to_ask([(each.first, each.reach)], count), each.reach - 1] for f, each in fragments.items()}
     time = later = float("-inf")
     for _ in range(ROUNDS_MAX):
         await _learn(fragments, wanted, ask)
         time, later = _best_time(fragments, limit)
-        reached = {fragment: each.bracket(time)[1] - each.first for fragment, each in fragments.items()}
-        if sum(reached.values()) >= FILLED * limit:
+        if sum(each.bracket(time)[0] - each.first for each in fragments.values()) >= FILLED * limit:
             break
-        wanted = {f: each.to_ask(each.bracket(time)[0], each.bracket(later)[1], count) for f, each in fragments.items()}
+        wanted = {f: each.to_ask((each.bracket(time), each.bracket(later)), count) for f, each in fragments.items()}
         if not any(wanted.values()):
             break
-    if sum(each.bracket(time)[1] - each.first for each in fragments.values()) == 0:
+    if _count_before(fragments, time) == 0:
         time = later
     for _ in range(ROUNDS_MAX):
-        wanted = {f: each.to_ask(*each.bracket(time), count) for f, each in fragments.items()}
+        wanted = {f: each.to_ask([each.bracket(time)], count) for f, each in fragments.items()}
         if not any(wanted.values()):
             break
         await _learn(fragments, wanted, ask)
-    return fair_shares({f: each.bracket(time)[1] - each.first for f, each in fragments.items()}, limit, turn)
+    reached = {fragment: each.bracket(time)[1] - each.first for fragment, each in fragments.items()}
+    # Where the clock of the namespace was set back, times fall, and there may seem to be nothing before the earliest one.
+    return fair_shares(reached if any(reached.values()) else available, limit, turn)
 
 
 async def _learn(fragments: Mapping[int, _Times], wanted: Mapping[int, Sequence[int]], ask: Ask) -> None:
@@ -103,9 +116,10 @@ async def _learn(fragments: Mapping[int, _Times], wanted: Mapping[int, Sequence[
 def _best_time(fragments: Mapping[int, _Times], limit: int) -> tuple[float, float]:
     """The latest known time before which there are surely not more messages than the limit, and the next known one."""
     known = sorted({time for each in fragments.values() for time in each.times})
-    best = known[0]
-    for time in known:
-        if sum(each.bracket(time)[1] - each.first for each in fragments.values()) > limit:
-            return best, time
-        best = time
-    return best, float("inf")
+    place = bisect_right(known, limit, key=lambda time: _count_before(fragments, time))
+    return known[max(0, place - 1)], known[place] if place < len(known) else float("inf")
+
+
+def _count_before(fragments: Mapping[int, _Times], time: float) -> int:
+    """At most; exactly where brackets are closed."""
+    return sum(each.bracket(time)[1] - each.first for each in fragments.values())
