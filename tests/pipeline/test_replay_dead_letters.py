@@ -204,7 +204,7 @@ def test_a_queue_that_is_not_there_is_in_the_report(bus: LocalNamespace) -> None
 
 
 def test_a_report_travels_as_text() -> None:
-    report = MoveReport("q", moved=[(1, 3)], sent=[(4, 5)], refused=[(7, 8)], error="no", is_transient=True)
+    report = MoveReport("q", [(1, 3)], [(4, 5)], [(7, 8)], error="no", is_transient=True, is_repeated=True)
     assert MoveReport.from_json(report.to_json()) == report
 
 
@@ -226,6 +226,26 @@ def test_what_is_left_of_a_drained_queue_is_missing() -> None:
     note(queue, MoveReport("q", moved=[(1, 2)], is_drained=True))
     assert queue.is_done
     assert (queue.tally.replayed, queue.tally.missing, queue.tally.left) == (1, 1, 0)
+
+
+def test_what_a_lost_task_had_moved_is_not_missing(bus: LocalNamespace, queue: str) -> None:
+    """Spark repeats the task with the same plan, and nobody got the first report."""
+    replay = chosen_queue(*numbers(bus, queue))
+    whole = plan(bus, queue, numbers(bus, queue))
+    assert run_move(replace(whole, chosen=whole.chosen[:1], rate=10.0, budget_s=0.2), SystemClock()).moved
+    moved = bus.message_count(queue)
+    assert 0 < moved < COUNT
+    note(replay, run_move(whole, SystemClock(), attempt=1))
+    assert replay.is_done
+    assert (replay.tally.replayed, replay.tally.missing) == (COUNT - moved, 0)
+    assert (replay.tally.unconfirmed, replay.tally.left) == (moved, 0)
+
+
+def test_what_a_lost_task_may_still_move_is_not_missing_in_a_later_round() -> None:
+    queue = chosen_queue(1, 2, 3)
+    note(queue, MoveReport("q", moved=[(1, 2)], is_repeated=True))
+    note(queue, MoveReport("q", moved=[(2, 3)], is_drained=True))
+    assert (queue.tally.replayed, queue.tally.missing, queue.tally.unconfirmed) == (2, 0, 1)
 
 
 def test_refused_messages_do_not_end_the_replay_and_a_missing_right_does() -> None:

@@ -248,6 +248,13 @@ def _reported(job: "Job", stop: "StopRequest", output: Output, report: Path | No
             _note(job, log, lambda: None)
             report.write_text(log.html("Replay", COLUMNS, [each.record() for each in job.tallies]), encoding="utf-8")
         _print_result(job, output)
+    unconfirmed = sum(each.unconfirmed for each in job.tallies)
+    if unconfirmed:
+        typer.echo(
+            f"{unconfirmed} messages are gone, and Spark lost the report on them with one of its executors: they were moved, or"
+            " somebody else received them.",
+            err=True,
+        )
     refused = sum(each.refused for each in job.tallies)
     if refused:
         said = next(each.last_error for each in job.tallies if each.refused)

@@ -2,6 +2,9 @@
 
 A round has one task for each dead-letter queue. What a task cannot do because of something that may pass is tried again
 by the next round, after a while; a queue that has nothing more to give is done, whatever was chosen of it.
+
+What is gone then was taken by somebody else, or was moved by a task that was lost with its executor before it could report:
+where a task was repeated, the two cannot be told apart, and neither is claimed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +33,7 @@ RETRY_S = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 """Before each round that follows one in which nothing could be moved; behind the last of them the job fails. A lock is
 over in the meantime, unless the entity has longer ones than usual.
 """
+SPECULATION = "spark.speculation"
 NOT_REACHED = (
     "The selected messages are behind so many others that none was reached. Replay without --where, or replay "
     "earlier messages first."
@@ -49,6 +53,8 @@ class _Queue:
     is_renaming: bool = False
     sent: set[int] = field(default_factory=set)
     is_drained: bool = False
+    may_have_lost_reports: bool = False
+    """Stays true: the lost attempt may go on for as long as its round lasts, though the driver does not hear of it."""
     budget_s: float = BUDGET_S
 
     @property
@@ -93,12 +99,19 @@ class DeadLetterReplay:
         self, chosen: "DataFrame", destinations: Mapping[str, str], renamed: Mapping[str, bool]
     ) -> list[_Queue]:
         numbers: dict[str, set[int]] = {}
+        # The report of the attempt that is slower is lost too, whichever of them it is.
+        is_speculative = self.spark.conf.get(SPECULATION, "false") == "true"
         with one_line_failures():
             found = chosen.select(ENTITY, NUMBER).toArrow()
         for entity, number in zip(found[ENTITY].to_pylist(), found[NUMBER].to_pylist(), strict=True):
             numbers.setdefault(entity, set()).add(number)
         return [
-            _Queue(Tally(entity, destinations[entity], len(each)), each, renamed[destinations[entity]])
+            _Queue(
+                Tally(entity, destinations[entity], len(each)),
+                each,
+                renamed[destinations[entity]],
+                may_have_lost_reports=is_speculative,
+            )
             for entity, each in sorted(numbers.items())
         ]
 
@@ -128,13 +141,17 @@ def note(queue: _Queue, report: MoveReport) -> bool:
     tally.replayed += len(moved)
     tally.refused += len(refused)
     tally.last_error = report.error or tally.last_error
+    queue.may_have_lost_reports |= report.is_repeated
     if report.error is not None and not report.is_transient and not refused:
         raise ReplayFailed(f"'{tally.entity}': {report.error}")
     if report.is_drained:
         queue.is_drained = True
         # The copy of what was sent and is gone was acknowledged, so somebody has it.
         tally.replayed += len(queue.sent)
-        tally.missing = len(queue.chosen)
+        if queue.may_have_lost_reports:
+            tally.unconfirmed = len(queue.chosen)
+        else:
+            tally.missing = len(queue.chosen)
     has_moved = bool(moved or refused or sent)
     if not has_moved and not report.is_drained and report.error is None:
         queue.budget_s = min(2 * queue.budget_s, BUDGET_S_MAX)
@@ -147,12 +164,15 @@ def run_round(spark: "SparkSession", plans: Sequence[MovePlan]) -> list[MoveRepo
 
     def work(batches: Iterator["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         import pyarrow as pa
+        from pyspark import TaskContext
 
         from twinbus.clock import SystemClock
 
+        context = TaskContext.get()
+        attempt = 0 if context is None else context.attemptNumber()
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                report = run_move(plans[number], SystemClock())
+                report = run_move(plans[number], SystemClock(), attempt)
                 yield pa.record_batch({"number": pa.array([number]), "report": pa.array([report.to_json()])})
 
     frame: Any = spark.range(0, len(plans), 1, len(plans))

@@ -11,6 +11,9 @@ acknowledged, dropped because of its original, and removed.
 
 When nothing more comes, what was chosen may be gone, or locked: by somebody else, or by a round that lost its
 connection. So it is looked for before it is given up.
+
+A task that Spark repeats does not know what the attempt before it did: that one is lost with its report. It moves what it
+finds, and says that it was repeated.
 """
 
 import asyncio
@@ -84,6 +87,8 @@ class MoveReport:
     error: str | None = None
     is_transient: bool = False
     is_drained: bool = False
+    is_repeated: bool = False
+    """Another attempt at this task may have moved messages, and nobody got its report."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -96,13 +101,13 @@ class MoveReport:
         return cls(**fields)
 
 
-def run_move(plan: MovePlan, clock: Clock) -> MoveReport:
-    """Never raises for what the namespaces do: that is in the report, beside what was moved before it."""
-    return asyncio.run(_move(plan, clock))
+def run_move(plan: MovePlan, clock: Clock, attempt: int = 0) -> MoveReport:
+    """Never raises for what the namespaces do: that is in the report, beside what was moved before it. `attempt` counts from 0."""
+    return asyncio.run(_move(plan, clock, attempt))
 
 
-async def _move(plan: MovePlan, clock: Clock) -> MoveReport:
-    report = MoveReport(plan.path, sent=list(plan.sent))
+async def _move(plan: MovePlan, clock: Clock, attempt: int) -> MoveReport:
+    report = MoveReport(plan.path, sent=list(plan.sent), is_repeated=attempt > 0)
     timeout_s = plan.connection.operation_timeout_s
     mover: _Mover | None = None
     try:
