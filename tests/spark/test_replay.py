@@ -1,14 +1,18 @@
 """`twinbus pipeline replay` on Spark, from dead-letter queues and from a lake."""
 
 import json
+import os
+import signal
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bench.processor_time import children_of
 from tests.spark.entities import Entities
 from twinbus.cli.app import run
 from twinbus.client.blocking import BlockingNamespace
@@ -199,6 +203,39 @@ def test_a_replay_that_is_stopped_goes_no_further(spark: "SparkSession", entitie
     job = LakeReplay(spark, entities.options, StopRequest())
     job.run(rest, hours_of(rest), {queue: queue})
     assert [(each.replayed, each.go_on_from) for each in job.tallies] == [(1, None)]
+
+
+def kill_workers_once(entities: Entities, path: str, count: int, spark: "SparkSession") -> Thread:
+    """As when an executor is lost, as soon as so many messages can be received from the queue."""
+
+    def kill() -> None:
+        with entities.broker.administration() as administration:
+            while (administration.get_queue_runtime_properties(path).active_message_count or 0) < count:
+                time.sleep(0.02)
+        for daemon in children_of(spark.sparkContext._gateway.proc.pid):
+            for worker in children_of(daemon):
+                os.kill(worker, signal.SIGKILL)
+
+    killer = Thread(target=kill, daemon=True)
+    killer.start()
+    return killer
+
+
+@pytest.mark.rule("C1.3")
+def test_messages_that_a_killed_task_had_moved_are_not_counted_as_missing(
+    spark: "SparkSession", entities: Entities, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue = entities.queue(lock_duration=timedelta(seconds=5))
+    dead_letters(entities, queue, 60, "Tired")
+    killer = kill_workers_once(entities, queue, 5, spark)
+    code, said = replay(capsys, entities, queue, "--dead-letters", "--rate", "20")
+    killer.join()
+    (done,) = said
+    assert (code, done["missing"], done["left"]) == (0, 0, 0)
+    assert done["unconfirmed"] >= 5
+    assert done["replayed"] + done["unconfirmed"] == 60
+    assert len({message.message_id for message in peek(entities, queue)}) == 60
+    assert entities.broker.count(queue) == 60
 
 
 @pytest.mark.parametrize(
