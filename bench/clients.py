@@ -37,6 +37,8 @@ QUEUE_MB_MAX = 5_120
 JOBS = ("lists", "receive", "singles")
 CLIENTS = ("stock", "bulk")
 RUN_TIMEOUT_S = 300.0
+SERVER_STOP_S = 300.0
+"""It writes what is only in its journals to its tables, which may be much."""
 
 
 class Figures(NamedTuple):
@@ -154,7 +156,10 @@ def served(*, is_partitioned: bool) -> Iterator[str]:
             yield json.loads(server.stdout.readline())["connection_string"]
         finally:
             server.terminate()
-            server.wait(30)
+            try:
+                server.wait(SERVER_STOP_S)
+            finally:
+                server.kill()  # nothing, if it has ended
 
 
 def in_process_of_its_own(client: str, connection_string: str, job: str, options: argparse.Namespace) -> Figures:

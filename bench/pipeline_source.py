@@ -53,7 +53,9 @@ WARM_COUNT = 20_000
 """Enough for several tasks, so that every worker has started."""
 SMALL_BATCHES = 20
 SMALL_BATCH_ROWS = 50
-STREAM_TIMEOUT_S = 3_600
+STREAM_TIMEOUT_S = 600
+STREAM_RATE_MIN = 1_000
+"""Messages a second, on a machine that is busy with other things as well. A stream that takes longer hangs."""
 
 
 def fill(connection_string: str, count: int, size: int) -> None:
@@ -66,8 +68,8 @@ def fill(connection_string: str, count: int, size: int) -> None:
             payloads = [
                 encode_message(body, message_id=str(n), partition_key=f"k{n // KEY_RUN % KEY_COUNT}") for n in numbers
             ]
-            if any(sender.send_batches(payloads)):
-                raise SystemExit("the queue did not take the messages")
+            if refused := next(filter(None, sender.send_batches(payloads)), None):
+                raise SystemExit(f"the queue did not take the messages from {first:,} on: {refused}")
 
 
 class Queue:
@@ -77,9 +79,11 @@ class Queue:
         self._spark = spark
         self._connection_string = connection_string
         self._options = {"connectionString": connection_string, "queue": QUEUE}
+        self._filled = 0
 
     def fill(self, count: int, size: int) -> None:
         fill(self._connection_string, count, size)
+        self._filled = count
 
     def read(self, **more: str) -> int:
         return self._counted(self._spark.read.format("servicebus").options(**self._options, **more).load())
@@ -93,9 +97,10 @@ class Queue:
         counted.write.format("noop").mode("append").save()
         return int(observation.get["rows"])
 
-    def made_up(self, count: int, size: int) -> int:
+    def made_up(self, size: int) -> int:
         """As many rows as there are messages, made up in the workers."""
-        return self._counted(self._spark.read.format("made-up-rows").options(count=str(count), size=str(size)).load())
+        made = self._spark.read.format("made-up-rows").options(count=str(self._filled), size=str(size))
+        return self._counted(made.load())
 
     def peek_in_a_loop(self) -> int:
         """Every message as an object whose body is looked at, a page at a time."""
@@ -118,8 +123,9 @@ class Queue:
             frame = self._spark.readStream.format("servicebus").options(**options).load()
             writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)
             query = writer.trigger(availableNow=True).start()
-            if not query.awaitTermination(STREAM_TIMEOUT_S):
-                raise SystemExit(f"the {mode} stream did not end")
+            limit_s = STREAM_TIMEOUT_S + self._filled // STREAM_RATE_MIN
+            if not query.awaitTermination(limit_s):
+                raise SystemExit(f"the {mode} stream did not end within {limit_s:,} s")
             return query
 
     def streamed(self, mode: str) -> int:
@@ -133,13 +139,13 @@ class Queue:
         return sum(each["numInputRows"] for each in batches)
 
 
-def jobs_of(queue: Queue, options: argparse.Namespace, filled: Callable[[], int]) -> dict[str, Callable[[], int]]:
+def jobs_of(queue: Queue, options: argparse.Namespace) -> dict[str, Callable[[], int]]:
     jobs: dict[str, Callable[[], int]] = {
         "Python loop, peek": queue.peek_in_a_loop,
         "spark.read, browse": queue.read,
         "spark.read, includeBody=false": lambda: queue.read(includeBody="false"),
-        "made-up rows": lambda: queue.made_up(filled(), options.size),
-        "made-up rows without bodies": lambda: queue.made_up(filled(), 0),
+        "made-up rows": lambda: queue.made_up(options.size),
+        "made-up rows without bodies": lambda: queue.made_up(0),
         "readStream, browse": lambda: queue.streamed("browse"),
         "readStream, consume": lambda: queue.streamed("consume"),
     }
@@ -168,7 +174,7 @@ def grow(options: argparse.Namespace) -> None:
             queue.fill(count, options.size)
             if count != WARM_COUNT:
                 print(f"{count:,} sent at {count / (time.perf_counter() - started):,.0f}/s", flush=True)
-            for name, job in jobs_of(queue, options, lambda: count).items():  # noqa: B023
+            for name, job in jobs_of(queue, options).items():
                 forget_peaks(os.getpid())
                 started, before = time.perf_counter(), shares(os.getpid())
                 found = job()
@@ -193,9 +199,8 @@ def compare(options: argparse.Namespace) -> None:
     spark = started_spark(options.master)
     with served(is_partitioned=options.partitioned) as connection_string:
         queue = Queue(spark, connection_string)
-        jobs = jobs_of(queue, options, lambda: filled)
-        filled = WARM_COUNT
-        queue.fill(filled, options.size)
+        jobs = jobs_of(queue, options)
+        queue.fill(WARM_COUNT, options.size)
         for job in jobs.values():
             job()
         empty(connection_string)
@@ -204,8 +209,7 @@ def compare(options: argparse.Namespace) -> None:
             stock = argparse.Namespace(count=STOCK_COUNT, size=options.size)
             figures = in_process_of_its_own("stock", connection_string, "receive", stock)
             results.setdefault("stock client, receive + complete", []).append(figures.rate)
-            filled = options.count
-            queue.fill(filled, options.size)
+            queue.fill(options.count, options.size)
             for name, job in jobs.items():
                 started, used = time.perf_counter(), processor_seconds(os.getpid()) or 0.0
                 found = job()

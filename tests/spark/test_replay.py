@@ -212,7 +212,9 @@ def kill_workers_once(entities: Entities, path: str, count: int, spark: "SparkSe
         with entities.broker.administration() as administration:
             while (administration.get_queue_runtime_properties(path).active_message_count or 0) < count:
                 time.sleep(0.02)
-        for daemon in children_of(spark.sparkContext._gateway.proc.pid):
+        gateway = spark.sparkContext._gateway
+        assert gateway is not None
+        for daemon in children_of(gateway.proc.pid):
             for worker in children_of(daemon):
                 os.kill(worker, signal.SIGKILL)
 
