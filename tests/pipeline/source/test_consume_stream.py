@@ -10,14 +10,15 @@ import pytest
 from tests.pipeline.source.bus import Bus, bodies, names, rows
 from tests.pipeline.source.micro_batches import Died, Query
 from twinbus.client.blocking import BlockingNamespace
-from twinbus.client.entity_extras import EntityExtras
+from twinbus.client.entity_extras import EntityExtras, PackedPage
 from twinbus.client.namespace import Namespace
 from twinbus.client.remote_errors import ConnectionLost
 from twinbus.errors import MessagingError, ServerBusy
 from twinbus.pipeline.source.access import own_access, plain_access
 from twinbus.pipeline.source.access.connections import ConnectionCache, Detect
-from twinbus.pipeline.source.access.entity_access import Claim, EntityAccess
+from twinbus.pipeline.source.access.entity_access import Claim, EntityAccess, Wanted
 from twinbus.pipeline.source.access.own_access import OwnAccess
+from twinbus.pipeline.source.access.plain_access import PlainAccess
 from twinbus.pipeline.source.claims import release_claims
 from twinbus.pipeline.source.consume_stream import ConsumeStream
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed, SourceUnavailable, detected, plain
@@ -340,15 +341,18 @@ def test_a_query_that_starts_again_leaves_alone_what_another_has_claimed_since(
     assert bus.counts(path) == (0, 0)
 
 
-def test_a_batch_whose_messages_another_run_of_the_query_removes_fails_and_is_not_read_in_part(bus: Bus) -> None:
+@pytest.mark.parametrize("detect", WAYS)
+def test_a_batch_whose_messages_another_run_of_the_query_removes_fails_and_is_not_read_in_part(
+    bus: Bus, detect: Detect
+) -> None:
     """A sink that keeps one version of each batch would lose them: the other run has written all of it, and this one would replace
     that."""
     path = bus.queue(enable_partitioning=True)
     bus.spread(path, names(40))
-    first = consume(bus, path, maxMessagesPerTrigger="20")
+    first = consume(bus, path, detect, maxMessagesPerTrigger="20")
     with pytest.raises(Died):
         first.run(dies_at("logged", 2))
-    late = bus.stream(path, mode="consume")
+    late = bus.stream(path, detect, mode="consume")
     start, end = map(json.loads, first.log[-2:])
     planned = late.partitions(start, end)
     first.run()
@@ -357,16 +361,45 @@ def test_a_batch_whose_messages_another_run_of_the_query_removes_fails_and_is_no
         rows(late, planned)
 
 
-def test_a_batch_that_is_run_again_has_what_is_left_of_its_claim(bus: Bus) -> None:
+@pytest.mark.parametrize("detect", WAYS)
+def test_a_batch_that_is_run_again_has_what_is_left_of_its_claim(bus: Bus, detect: Detect) -> None:
     path = bus.queue()
     bus.send(path, names(5))
-    query = consume(bus, path)
+    query = consume(bus, path, detect)
     with pytest.raises(Died):
         query.run(dies_at("logged", 2))
     with BlockingNamespace.connect(bus.namespace.connection_string) as client:
         client.run(client.entity(path).receive_deferred([2, 5], deletes=True))
     query.run()
     assert query.kept == ["m0", "m2", "m3"]
+
+
+def test_what_a_peek_does_not_show_is_not_removed_with_its_batch(bus: Bus) -> None:
+    """Of a namespace elsewhere nobody promises that a peek shows everything."""
+    hidden: set[int] = set()
+
+    class Partial(PlainAccess):
+        async def page(self, wanted: Wanted) -> PackedPage:
+            page = await super().page(wanted)
+            shown = [message.payload for message in page.messages() if message.sequence_number not in hidden]
+            return PackedPage.of(shown, page.next_number)
+
+    async def detect(namespace: Namespace, path: str) -> EntityAccess:
+        return Partial(namespace, path)
+
+    path = bus.queue()
+    bus.send(path, names(5))
+    query = consume(bus, path, detect)
+    with pytest.raises(Died):
+        query.run(dies_at("logged", 2))
+    hidden.add(3)
+    bus.send(path, ["later"])
+    query.run()
+    hidden.clear()
+    assert bus.counts(path) == (0, 1)
+    query.run()
+    assert sorted(query.written) == ["later", *names(5)]
+    assert bus.counts(path) == (0, 0)
 
 
 def test_what_an_application_deferred_in_an_entity_that_was_made_again_is_not_deleted(bus: Bus) -> None:

@@ -109,7 +109,9 @@ class ConsumeStream:
 
     async def _settle(self, access: EntityAccess, committed: ConsumeOffset) -> None:
         if self._is_unsettled(committed):
-            await access.delete((await self._still_ours(access, committed)).ranges)
+            ours = await self._still_ours(access, committed)
+            # What did not show may have been hidden from the tasks as well: it stays a claim, and is read again.
+            await access.delete(outside(ours.ranges, outside(ours.ranges, ours.held)))
             self._settled = committed
 
     def _is_unsettled(self, committed: ConsumeOffset) -> bool:
@@ -118,9 +120,6 @@ class ConsumeStream:
     async def _still_ours(self, access: EntityAccess, offset: ConsumeOffset) -> "_Ours":
         """The claim of an offset without what others have claimed since. Raises FragmentUnavailable."""
         claim = sorted(offset.claim)
-        if not access.is_own:
-            # There a message that is released gets another number; and a peek may not show all that is there.
-            return _Ours(claim, [])
         if offset == self._claimed:
             return _Ours(claim, claim)
         fragments = {fragment_of(first) for first, _ in offset.claim}
