@@ -1,4 +1,5 @@
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,22 @@ def test_a_life_starts_anew() -> None:
     assert found is not None
     assert (found.creation_time, found.absolute_expiry_time) == (NOW, NOW + 60_000)
     assert (found.message_id, found.group_id) == ("m", "k")
+
+
+@pytest.mark.parametrize(
+    ("created", "expires", "new"),
+    [
+        (Timestamp(-(2**63)), Timestamp(2**63 - 1), (NOW, 253_402_300_799_999)),
+        (Timestamp(5), Timestamp(-(2**63)), (NOW, NOW)),
+        ("soon", "later", ("soon", "later")),
+        (Timestamp(5), "later", (5, "later")),
+    ],
+)
+def test_times_that_no_calendar_has_do_not_stop_a_replay(created: Any, expires: Any, new: tuple[Any, Any]) -> None:
+    given = MessageProperties(creation_time=created, absolute_expiry_time=expires)
+    found = copy(Sections(properties=given, body=DataBody([b"x"]))).properties
+    assert found is not None
+    assert (found.creation_time, found.absolute_expiry_time) == new
 
 
 def test_a_message_of_nothing_but_a_body_is_its_own_copy() -> None:

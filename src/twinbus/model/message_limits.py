@@ -23,6 +23,9 @@ PROPERTY_SIZE_MAX = 32 * 1024
 TIME_TO_LIVE_MAX = 2**32 - 1
 """Milliseconds that the header can hold; a longer one is in the properties (`lifetime` in `model.identity`)."""
 
+DATE_MAX = 253_402_300_799_999
+"""In milliseconds, the end of the year 9999: where clients let a message expire whose life is the longest they know."""
+
 PEEK_COUNT_MAX = 250
 """Messages in one answer to the service's peek, and to a merged peek."""
 

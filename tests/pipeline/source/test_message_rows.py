@@ -194,6 +194,12 @@ def test_a_time_to_live_is_what_was_sent(life: timedelta | None, expected: int |
     assert only(received(time_to_live=life, created_at=NOON), "timeToLive") == expected
 
 
+def test_a_life_between_dates_that_no_calendar_has_is_that_of_the_header() -> None:
+    """Any sender can write them, and a value that no column holds would stop every query over the entity."""
+    dates = MessageProperties(creation_time=Timestamp(-(2**63)), absolute_expiry_time=Timestamp(2**63 - 1))
+    assert only(encoded(properties=dates, header=Header(ttl=UInt(2**32 - 1))), "timeToLive") == 2**32 - 1
+
+
 def test_a_life_that_is_over_at_once_or_without_dates_is_no_error() -> None:
     assert only(encoded(header=Header(ttl=UInt(0))), "timeToLive") is None
     assert only(encoded(header=Header(ttl=UInt(2**32 - 1))), "timeToLive") == 2**32 - 1

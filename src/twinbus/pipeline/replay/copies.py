@@ -9,6 +9,7 @@ from twinbus.amqp.codec.sections import Header, MessageProperties, Sections, enc
 from twinbus.amqp.codec.types import Timestamp, Value
 from twinbus.clock import Millis
 from twinbus.model import wire_names
+from twinbus.model.message_limits import DATE_MAX
 from twinbus.model.received_payload import BROKER_ANNOTATIONS, read_front, without
 from twinbus.pipeline.copy_ids import rename
 
@@ -47,10 +48,12 @@ def _header(header: Header | None) -> Header | None:
 def _properties(properties: MessageProperties | None, now: Millis) -> MessageProperties | None:
     if properties is None:
         return None
-    created, expires = properties.creation_time, properties.absolute_expiry_time
-    if created is not None and expires is not None:
+    # Senders write what they like there, and not all of it is a time.
+    created: object = properties.creation_time
+    expires: object = properties.absolute_expiry_time
+    if isinstance(created, int) and isinstance(expires, int):
         properties.creation_time = Timestamp(now)
-        properties.absolute_expiry_time = Timestamp(now + expires - created)
+        properties.absolute_expiry_time = Timestamp(max(now, min(now + expires - created, DATE_MAX)))
     return properties
 
 

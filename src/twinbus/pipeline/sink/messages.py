@@ -9,7 +9,7 @@ from twinbus.amqp.codec.types import Timestamp, Value
 from twinbus.client.message import SCHEDULED_TIME, encode_message
 from twinbus.clock import Clock, Millis
 from twinbus.errors import ArgumentError, MessagingError
-from twinbus.model.message_limits import TIME_TO_LIVE_MAX
+from twinbus.model.message_limits import DATE_MAX, TIME_TO_LIVE_MAX
 from twinbus.model.paths import check_entity_path
 from twinbus.pipeline.property_values import property_value
 from twinbus.pipeline.sink.message_ids import TaskPlace, message_id
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pyarrow import Array, RecordBatch
 
 _MICROS_PER_MILLI = 1_000
-_LAST_DATE = 253_402_300_799_999
-"""In milliseconds, the end of the year 9999: where clients let a message expire whose life is the longest they know."""
 _ARGUMENTS = {
     "messageId": "message_id",
     "sessionId": "session_id",
@@ -132,7 +130,7 @@ class MessageMaker:
             )
         if life > TIME_TO_LIVE_MAX:
             now = self._clock.now()
-            life = min(life, _LAST_DATE - now)
+            life = min(life, DATE_MAX - now)
             arguments["created_at"] = datetime.fromtimestamp(now / 1000, UTC)
         arguments["time_to_live"] = timedelta(milliseconds=life)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from twinbus.amqp.codec.types import Array, Described, Value
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.model import wire_names
-from twinbus.model.message_limits import TIME_TO_LIVE_MAX
+from twinbus.model.message_limits import DATE_MAX, TIME_TO_LIVE_MAX
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.pipeline.property_values import property_text
 from twinbus.pipeline.source.rows.columns import ARROW_TYPES, COLUMNS, NAMES, arrow_schema
@@ -30,7 +30,7 @@ from twinbus.pipeline.source.rows.message_parts import (
 
 MICROS = 1_000  # in a millisecond
 # The years 1 to 9999: Spark counts further in both directions, but no row with such a time could be collected in Python.
-MILLIS_MIN, MILLIS_MAX = -62_135_596_800_000, 253_402_300_799_999
+MILLIS_MIN, MILLIS_MAX = -62_135_596_800_000, DATE_MAX
 _INT_MAX = 2**31 - 1
 KINDS = {column.name: column.kind for column in COLUMNS}
 ENTITY = "entity"
@@ -152,7 +152,7 @@ def _fragment(parts: Parts) -> int:
 
 def _delivery_count(parts: Parts) -> int:
     count = parts.header[_DELIVERY_COUNT] if parts.header is not None else None
-    return min(count, _INT_MAX) if isinstance(count, int) else 0
+    return max(0, min(count, _INT_MAX)) if isinstance(count, int) else 0
 
 
 def _state(parts: Parts) -> str:
@@ -170,13 +170,15 @@ def _expires_at(parts: Parts) -> int | None:
 
 
 def _time_to_live(parts: Parts) -> int | None:
-    """One that is longer than a header can say is the span of two dates."""
+    """One that is longer than a header can say is the span of two dates, if both are in the calendar: senders write what they like."""
     ttl = parts.header[_TIME_TO_LIVE] if parts.header is not None else None
+    if not isinstance(ttl, int) or not 0 < ttl <= TIME_TO_LIVE_MAX:
+        return None
     if ttl == TIME_TO_LIVE_MAX and parts.properties is not None:
         created, expires = parts.properties[CREATION], parts.properties[ABSOLUTE_EXPIRY]
-        if isinstance(created, int) and isinstance(expires, int) and expires - created > ttl:
-            return expires - created
-    return ttl if isinstance(ttl, int) and ttl > 0 else None
+        if _micros(created) is not None and _micros(expires) is not None:
+            return max(int(ttl), int(expires - created))
+    return ttl
 
 
 def _properties(parts: Parts) -> list[tuple[str, str]] | None:
