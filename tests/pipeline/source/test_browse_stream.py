@@ -1,5 +1,8 @@
 """Streams that look at messages and leave them, against a real namespace and its two ways of access."""
 
+import json
+from typing import Any
+
 import pytest
 
 from tests.pipeline.source.bus import Bus, bodies, names, rows
@@ -134,6 +137,14 @@ def test_fragments_can_be_chosen_and_have_to_be_there(bus: Bus) -> None:
     assert {row["fragment"] for row in rows(reader, reader.partitions({}, end))} == {1, 2}
     with pytest.raises(ValueError, match=r"fragments has 1; .* has fragments 0 to 0"):
         bus.stream(bus.queue(), fragments="1").latestOffset()
+
+
+@pytest.mark.parametrize("name", ["startingOffsets", "endingOffsets"])
+def test_a_number_for_a_fragment_that_the_entity_does_not_have_is_refused(bus: Bus, name: str) -> None:
+    """It would be ignored, and all messages would be read."""
+    given: Any = {name: json.dumps({"3": (3 << 48) + 17})}
+    with pytest.raises(ValueError, match=rf"{name} has 3; .* has fragments 0 to 0"):
+        bus.batch(bus.queue(), **given).partitions()
 
 
 @pytest.mark.parametrize("mode", ["browse", "consume"])

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import TypeVar
 
@@ -13,6 +13,8 @@ from twinbus.pipeline.source.ranges import fragment_of
 
 E = TypeVar("E", bound=Enum)
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -66,7 +68,8 @@ def point_in_time(name: str, text: str) -> Millis:
         raise OptionError(
             f"{name} is '{text}'; write it as 2026-01-02T03:04:05Z, with its zone, or in milliseconds since 1970."
         )
-    return int(time.timestamp() * 1000)
+    # Up to the next millisecond, in whole numbers: seconds as a float are not exact to the millisecond.
+    return -((_EPOCH - time) // _MILLISECOND)
 
 
 def positions(name: str, text: str, edges: Iterable[Enum]) -> dict[int, int]:

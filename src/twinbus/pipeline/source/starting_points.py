@@ -16,7 +16,13 @@ from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.source.access.entity_access import ALL_STATES, EntityAccess, Head, Wanted
 from twinbus.pipeline.source.live_entity import SourceFailed, SourceUnavailable
 from twinbus.pipeline.source.offsets import Positions
-from twinbus.pipeline.source.option_table import FAIL_ON_DATA_LOSS, FILTER, FRAGMENTS, STARTING_OFFSETS
+from twinbus.pipeline.source.option_table import (
+    ENDING_OFFSETS,
+    FAIL_ON_DATA_LOSS,
+    FILTER,
+    FRAGMENTS,
+    STARTING_OFFSETS,
+)
 from twinbus.pipeline.source.options import Edge, Mode, SourceOptions, Start
 
 log = logging.getLogger(__name__)
@@ -26,10 +32,16 @@ async def chosen_heads(access: EntityAccess, options: SourceOptions) -> list[Hea
     """Of the fragments that the options ask for. Raises OptionError if one of them cannot be."""
     heads = await access.heads()
     present = {head.fragment for head in heads}
-    missing = sorted((options.fragments or frozenset()) - present)
-    # Elsewhere a fragment is not seen before it has messages, so nothing can be said about one that has none.
-    if missing and access.is_own:
-        raise OptionError(f"{FRAGMENTS} has {missing[0]}; '{access.path}' has fragments 0 to {max(present)}.")
+    named = {
+        FRAGMENTS: options.fragments or frozenset(),
+        STARTING_OFFSETS: options.start.keys() if isinstance(options.start, dict) else frozenset(),
+        ENDING_OFFSETS: frozenset(options.ending or ()),
+    }
+    for name, fragments in named.items():
+        missing = min(fragments - present, default=None)
+        # Elsewhere a fragment is not seen before it has messages, so nothing can be said about one that has none.
+        if missing is not None and access.is_own:
+            raise OptionError(f"{name} has {missing}; '{access.path}' has fragments 0 to {max(present)}.")
     return [head for head in heads if options.wants(head.fragment)]
 
 
