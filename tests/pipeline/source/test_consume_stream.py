@@ -417,6 +417,24 @@ def test_what_an_application_deferred_in_an_entity_that_was_made_again_is_not_de
     assert bus.counts(path) == (0, 2)
 
 
+def test_what_an_application_deferred_in_an_entity_that_was_made_again_while_a_query_waited_is_not_deleted(
+    bus: Bus,
+) -> None:
+    path, now = bus.queue(), [0.0]
+    bus.send(path, names(3))
+    with closing(ConnectionCache()) as connections:
+        stream = lossy(bus, path, OwnAccess, connections, now)
+        claimed = stream.latest(stream.latest({"v": 1}, BatchLimit(3, None)), BatchLimit(3, None))
+        bus.namespace.administration.delete_queue(path)
+        bus.namespace.create_queue(path)
+        bus.send(path, names(3, "new"))
+        bus.defer(path, 2)
+        now.append(3_600.0)
+        following = stream.latest(claimed, BatchLimit(3, None))
+    assert following["claim"] == {"0": [[3, 4]]}
+    assert bus.counts(path) == (0, 3)
+
+
 def lossy(
     bus: Bus, path: str, access: type[OwnAccess], connections: ConnectionCache, now: list[float]
 ) -> ConsumeStream:
@@ -431,13 +449,13 @@ def lossy(
 
 
 def batches_of(stream: ConsumeStream, now: list[float]) -> list[int]:
-    """Their sizes; each takes a minute."""
+    """Their sizes; each takes half a minute."""
     sizes = []
     offset = stream.latest({"v": 1}, BatchLimit(2, None))
     while (following := stream.latest(offset, BatchLimit(2, None))) != offset:
         sizes.append(sum(end - first for ranges in following["claim"].values() for first, end in ranges))
         offset = following
-        now.append(now[-1] + 60)
+        now.append(now[-1] + 30)
     return sizes
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.source.access.entity_access import EntityAccess, Head, Wanted, owner_of
-from twinbus.pipeline.source.ranges import Range, count, outside, runs
+from twinbus.pipeline.source.ranges import Range, append, count, joined, outside
 
 DEFERRED = (MessageState.DEFERRED,)
 PAGE_COUNT = 1_000
@@ -14,19 +14,21 @@ PAGE_COUNT = 1_000
 async def claims_by_owner(access: EntityAccess, heads: Sequence[Head]) -> dict[str | None, list[Range]]:
     """Everything that is deferred, by who claimed it; None: somebody deferred it without a claim."""
     scans = [_scan(access, head) for head in heads if head.is_available and head.deferred != 0]
-    numbers: dict[str | None, list[int]] = {}
-    for found in await asyncio.gather(*scans):
-        for owner, number in found:
-            numbers.setdefault(owner, []).append(number)
-    return {owner: runs(each) for owner, each in numbers.items()}
+    found: dict[str | None, list[Range]] = {}
+    for of_fragment in await asyncio.gather(*scans):
+        for owner, ranges in of_fragment.items():
+            found.setdefault(owner, []).extend(ranges)
+    return {owner: joined(ranges) for owner, ranges in found.items()}
 
 
-async def _scan(access: EntityAccess, head: Head) -> list[tuple[str | None, int]]:
-    found: list[tuple[str | None, int]] = []
+async def _scan(access: EntityAccess, head: Head) -> dict[str | None, list[Range]]:
+    """Of a fragment, as ranges from the start on: there may be millions."""
+    found: dict[str | None, list[Range]] = {}
     following: int | None = head.first if head.first < head.end else None
     while following is not None:
         page = await access.page(Wanted(following, head.end, PAGE_COUNT, DEFERRED))
-        found += [(owner_of(message), message.sequence_number or 0) for message in page.messages()]
+        for message in page.messages():
+            append(found.setdefault(owner_of(message), []), message.sequence_number or 0)
         following = page.next_number
     return found
 

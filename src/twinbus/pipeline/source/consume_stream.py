@@ -11,8 +11,8 @@
 A claim is a deferred message: it outlives the query, and no receiver gets it. The name of its owner is generated for
 the first, empty batch of a query, so it is in the log before anything is claimed under it.
 
-What an offset of an earlier run claimed may be another query's by now: it was released, or the entity was created again and
-its numbers started over. So such a claim is looked at once, and what is not marked as ours is neither read nor deleted.
+What an offset claimed some time ago, as one of an earlier run, may be another's by now: it was released, or the entity was created
+again and its numbers started over. So such a claim is looked at, and what is not marked as ours is neither read nor deleted.
 
 The next batch is not claimed while tasks read this one. It would be safe, as such claims would be found like those of a
 crash. But with namespace and executors on the same cores it only moved time from here to the tasks, the stores used more
@@ -34,6 +34,10 @@ from twinbus.pipeline.source.planning import BatchLimit, MessageSlices, fair_sha
 from twinbus.pipeline.source.ranges import Range, by_fragment, count, fragment_of, in_pieces, outside
 from twinbus.pipeline.source.starting_points import chosen_heads
 from twinbus.pipeline.source.streamed_entity import RunTarget, StreamedEntity
+
+SURE_S = 60.0
+"""A claim of this run is taken to be ours for this long. A look takes a request for each thousand messages; but between two batches
+there may be as much time as the trigger of the query likes."""
 
 
 class _Ours(NamedTuple):
@@ -58,6 +62,7 @@ class ConsumeStream:
         self._monotonic = monotonic
         self._new_owner = new_owner
         self._claimed: ConsumeOffset | None = None
+        self._claimed_at = float("-inf")
         self._settled: ConsumeOffset | None = None
         # There may be claims that no offset knows, until a look from this time on finds none: a claim whose answer
         # never came may still be under way for as long as an operation takes.
@@ -74,11 +79,13 @@ class ConsumeStream:
             if self._is_unsettled(before):
                 self.entity.call(lambda access: self._settle(access, before))
             return start
+        asked_at = self._monotonic()
         claim, mean = self.entity.call(lambda access: self._settle_and_claim(access, before, limit))
         self.entity.polled(found_some=bool(claim))
         if not claim:
             return start
         self._claimed = ConsumeOffset(self._options.path, before.owner, tuple(claim), self.entity.tasks(claim, mean))
+        self._claimed_at = asked_at
         return self._claimed.to_json()
 
     def partitions(self, end: JsonOffset) -> list[MessageSlices]:
@@ -91,8 +98,9 @@ class ConsumeStream:
     async def _settle_and_claim(
         self, access: EntityAccess, committed: ConsumeOffset, limit: BatchLimit
     ) -> tuple[list[Range], int]:
-        """See `_claim`. No task runs meanwhile, so both are done at the same time where nothing is to be found out between them."""
-        if self._is_in_doubt or not access.is_own:
+        """See `_claim`. No task runs meanwhile, so both are done at the same time where nothing is to be found out between them:
+        a look at what is ours must not meet what is being claimed."""
+        if self._is_in_doubt or not access.is_own or not self._is_surely_ours(committed):
             await self._settle(access, committed)
             return await self._claim(access, committed.owner, limit)
         going = committed.claim if self._is_unsettled(committed) else ()
@@ -114,13 +122,16 @@ class ConsumeStream:
             await access.delete(outside(ours.ranges, outside(ours.ranges, ours.held)))
             self._settled = committed
 
+    def _is_surely_ours(self, offset: ConsumeOffset) -> bool:
+        return offset == self._claimed and self._monotonic() - self._claimed_at < SURE_S
+
     def _is_unsettled(self, committed: ConsumeOffset) -> bool:
         return bool(committed.claim) and committed != self._settled
 
     async def _still_ours(self, access: EntityAccess, offset: ConsumeOffset) -> "_Ours":
         """The claim of an offset without what others have claimed since. Raises FragmentUnavailable."""
         claim = sorted(offset.claim)
-        if offset == self._claimed:
+        if self._is_surely_ours(offset):
             return _Ours(claim, claim)
         fragments = {fragment_of(first) for first, _ in offset.claim}
         heads = [head for head in await access.heads() if head.fragment in fragments]

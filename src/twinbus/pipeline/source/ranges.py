@@ -23,11 +23,16 @@ def runs(numbers: Iterable[int]) -> list[Range]:
     """The ranges that these numbers make up, in any order and however often each of them occurs."""
     found: list[Range] = []
     for number in sorted(set(numbers)):
-        if found and found[-1][1] == number:
-            found[-1] = (found[-1][0], number + 1)
-        else:
-            found.append((number, number + 1))
+        append(found, number)
     return found
+
+
+def append(ranges: list[Range], number: int) -> None:
+    """A number above all that the ranges have."""
+    if ranges and ranges[-1][1] == number:
+        ranges[-1] = (ranges[-1][0], number + 1)
+    else:
+        ranges.append((number, number + 1))
 
 
 def joined(ranges: Iterable[Range]) -> list[Range]:
