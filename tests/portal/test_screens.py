@@ -1,11 +1,13 @@
 """Every screen over HTTP, without a browser: what it shows and what its forms do."""
 
+import asyncio
 import json
 import re
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
@@ -13,6 +15,13 @@ from azure.servicebus import ServiceBusMessage
 
 from tests.cli.conftest import serve
 from tests.portal.running_portal import RunningPortal
+from twinbus.amqp.codec.sections import DataBody, Sections, ValueBody, encode_sections
+from twinbus.amqp.codec.types import Symbol, Timestamp
+from twinbus.client.message import encode_message
+from twinbus.client.namespace import Namespace
+from twinbus.client.received_message import ReceivedMessage
+from twinbus.model import wire_names
+from twinbus.portal.messages.records import payload_of
 from twinbus.portal.namespaces.directory import KnownNamespace
 from twinbus.testing.local_namespace import LocalNamespace
 
@@ -238,6 +247,48 @@ def test_messages_go_down_and_up_as_json_lines_unchanged(namespace: LocalNamespa
         each.application_properties for each in original
     ]
     assert [b"".join(each.body) for each in (first, second)] == [b"one", b"\xff"]
+
+
+ODD_MESSAGES = {
+    "a map with keys that are no texts": Sections(body=ValueBody({b"k": 1, UUID(int=7): [b"v"]})),
+    "a time beyond the calendar": Sections(application_properties={"t": Timestamp(2**62)}, body=DataBody([b"x"])),
+    "due beyond the calendar": Sections(
+        message_annotations={Symbol(wire_names.SCHEDULED_ENQUEUE_TIME): Timestamp(2**62)}, body=DataBody([b"x"])
+    ),
+    "a reason of bytes": Sections(
+        application_properties={wire_names.DEAD_LETTER_REASON: b"\xff"}, body=DataBody([b"x"])
+    ),
+}
+DAMAGED_BODY = encode_sections(Sections()) + b"\x00\x53\x77\xa1\x01\xff"
+"""A text that is not UTF-8. A namespace does not read bodies."""
+
+
+def test_a_message_with_odd_values_spoils_no_page_and_no_download(
+    namespace: LocalNamespace, pages: httpx.Client
+) -> None:
+    namespace.create_queue("odd")
+
+    async def fill() -> None:
+        async with await Namespace.connect(namespace.connection_string) as connected:
+            sender = await connected.sender("odd")
+            payloads = [*map(encode_sections, ODD_MESSAGES.values()), DAMAGED_BODY, encode_message("after them")]
+            assert await sender.send(payloads) == [None] * len(payloads)
+
+    asyncio.run(fill())
+    for query in ({}, {"q": "after"}, {"sql": "t IS NULL"}):
+        assert "after them" in text_of(pages.get("/ns/contoso/messages", params={"path": "odd", **query}))
+    assert "9999-12-31" in text_of(pages.get("/ns/contoso/held-back", params={"path": "odd"}))
+    for number in range(1, len(ODD_MESSAGES) + 2):
+        text_of(pages.get("/ns/contoso/message", params={"path": "odd", "number": number}))
+    lines = [
+        json.loads(line) for line in text_of(pages.get("/ns/contoso/download", params={"path": "odd"})).splitlines()
+    ]
+    assert [line["sequence_number"] for line in lines if "cannot_be_read" in line] == [len(ODD_MESSAGES) + 1]
+    assert lines[-1]["body"] == "after them"
+    far = next(line for line in lines if "t" in line.get("properties", {}))
+    again = ReceivedMessage(payload_of(far))
+    assert again.application_properties == {"t": Timestamp(2**62)}
+    assert isinstance(again.application_properties["t"], Timestamp)
 
 
 def test_nothing_is_sent_if_a_line_is_wrong(namespace: LocalNamespace, pages: httpx.Client) -> None:

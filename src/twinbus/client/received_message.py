@@ -28,6 +28,9 @@ from twinbus.model.content import DESCRIPTOR_SIZE
 from twinbus.model.wire_names import MessageState
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_FIRST: Millis = -((_EPOCH - datetime.min.replace(tzinfo=UTC)) // _MILLISECOND)
+_LAST: Millis = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 _HEADER_FIELD_COUNT = len(fields(Header))
 # Code of the section and constructor of its value.
 _DATA_SHORT, _DATA_LONG = b"\x75\xa0", b"\x75\xb0"
@@ -182,7 +185,8 @@ def split_payload(payload: bytes) -> tuple[bytes, bytes]:
 
 
 def time_of(millis: Millis) -> datetime:
-    return _EPOCH + timedelta(milliseconds=millis)
+    """The first or last time that a datetime can hold, if it is beyond: AMQP has 64 bits for a time."""
+    return _EPOCH + timedelta(milliseconds=min(_LAST, max(_FIRST, millis)))
 
 
 def _time(millis: Millis | None) -> datetime | None:

@@ -67,11 +67,22 @@ def _bytes_of(body: Any) -> tuple[str, bytes]:
     if isinstance(body, str):
         return "AMQP value, string", body.encode(errors="replace")
     kind = "AMQP sequence" if isinstance(body, list) else f"AMQP value, {type(body).__name__}"
-    return kind, json.dumps(body, default=_plain, ensure_ascii=False).encode(errors="replace")
+    return kind, json.dumps(_as_plain(body), ensure_ascii=False).encode(errors="replace")
 
 
-def _plain(value: Any) -> Any:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+def _as_plain(value: Any) -> Any:
+    """What JSON has words for. Keys of an AMQP map may be of any type; those of JSON are texts."""
+    if isinstance(value, dict):
+        return {_key(name): _as_plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_plain(each) for each in value]
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def _key(name: Any) -> str:
+    return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
 
 
 def _decoded(data: bytes) -> str | None:

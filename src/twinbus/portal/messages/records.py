@@ -15,7 +15,7 @@ from uuid import UUID
 
 from twinbus.amqp.codec import types as amqp
 from twinbus.amqp.codec.sections import ValueBody
-from twinbus.amqp.errors import EncodeError
+from twinbus.amqp.errors import DecodeError, EncodeError
 from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import ArgumentError
@@ -83,7 +83,17 @@ def record_of(message: ReceivedMessage) -> dict[str, Any]:
 
 
 def json_line(message: ReceivedMessage) -> str:
-    return json.dumps(record_of(message), ensure_ascii=True)
+    """A message that nobody can read has a line too, with the reason: others behind it are wanted all the same. That line cannot be sent."""
+    try:
+        record = record_of(message)
+    except DecodeError as error:
+        record = {"sequence_number": message.sequence_number, "cannot_be_read": str(error)}
+    return json.dumps(record, ensure_ascii=True, default=_as_text)
+
+
+def _as_text(value: Any) -> str:
+    """Where a sender wrote something else than the text that belongs there."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def payload_of(record: Any) -> bytes:
@@ -172,7 +182,7 @@ def _properties(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str
             case bool() | None:
                 plain[name] = value
             case amqp.Timestamp():
-                plain[name], types[name] = _iso(datetime.fromtimestamp(value / 1000, UTC)), "timestamp"
+                plain[name], types[name] = _time_text(value), "timestamp"
             case UUID():
                 plain[name], types[name] = str(value), "uuid"
             case amqp.Symbol():
@@ -204,7 +214,8 @@ def _value(name: str, value: Any, kind: Any) -> Any:
         raise ArgumentError(f"The property '{name}' must be a string, a number, true, false or null.")
     try:
         if kind == "timestamp":
-            return _time(value, name)
+            is_number = isinstance(value, int) and not isinstance(value, bool)
+            return amqp.Timestamp(value) if is_number else _time(value, name)
         if kind == "uuid":
             return UUID(value)
         if kind == "symbol":
@@ -235,6 +246,14 @@ def _time(value: Any, name: str) -> datetime | None:
     except (ValueError, TypeError):
         raise ArgumentError(f"'{name}' is not a time. Write it like 2026-01-31T12:00:00Z.") from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _time_text(value: amqp.Timestamp) -> str | int:
+    """Milliseconds where it is further away than a calendar reaches: AMQP has 64 bits for it."""
+    try:
+        return _iso(datetime.fromtimestamp(value / 1000, UTC)) or ""
+    except (ValueError, OverflowError, OSError):
+        return int(value)
 
 
 def _iso(at: datetime | None) -> str | None:
