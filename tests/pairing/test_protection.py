@@ -63,7 +63,7 @@ def test_without_its_backlog_a_pair_is_unprotected_sends_says_so_and_finishes_in
     def protection() -> float | None:
         for event in trial.events:
             metrics.observe(event)
-        return registry.get_sample_value("twinbus_pairing_protected")
+        return registry.get_sample_value("twinbus_pairing_protected", {"pair": ""})
 
     with (
         RelayThread(spaces.secondary.amqp_port) as relay,
