@@ -1,6 +1,7 @@
 """What a pump decides, pass by pass, with a transport that is told what to answer."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -332,11 +333,14 @@ def test_a_pump_with_the_memory_of_another_lets_nothing_overtake_what_that_one_l
 
 
 @pytest.mark.rule("B4.4", "B8")
-def test_a_classifier_that_fails_leaves_the_messages_and_ends_no_pump() -> None:
-    def fail(_: BaseException) -> FailureKind:
-        raise RuntimeError("of the application")
+@pytest.mark.parametrize("answer", [RuntimeError("of the application"), None, True])
+def test_a_classifier_that_fails_or_returns_something_else_leaves_the_messages_and_ends_no_pump(answer: Any) -> None:
+    def classifier(_: BaseException) -> FailureKind:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]
 
-    bench = Bench(lambda _: ServerBusy("busy"), classifier=fail)
+    bench = Bench(lambda _: ServerBusy("busy"), classifier=classifier)
     bench.put(1)
     bench.do_pass()
     assert bench.completed() == []

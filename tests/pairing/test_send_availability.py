@@ -1,6 +1,7 @@
 from datetime import timedelta
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -98,6 +99,14 @@ def test_a_classifier_that_fails_starts_no_timer_and_hides_no_error() -> None:
         raise RuntimeError("of the application")
 
     pair = availability(classifier=fail, failover_interval=timedelta(0))
+    assert pair.primary_failed("orders", DOWN, NOON) is Route.PRIMARY
+    assert pair.state().entities == ()
+
+
+@pytest.mark.rule("B4.4")
+@pytest.mark.parametrize("answer", [None, True, "outage"])
+def test_a_classifier_that_returns_something_else_starts_no_timer_and_hides_no_error(answer: Any) -> None:
+    pair = availability(classifier=lambda _: answer, failover_interval=timedelta(0))
     assert pair.primary_failed("orders", DOWN, NOON) is Route.PRIMARY
     assert pair.state().entities == ()
 

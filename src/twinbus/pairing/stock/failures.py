@@ -140,17 +140,21 @@ def classify(error: BaseException) -> FailureKind:
 
 
 def kind_by(classifier: Classifier, error: BaseException) -> FailureKind:
-    """What the user's classifier says. If it fails, then the error it was asked about is still the one that counts.
+    """What the user's classifier says. If it fails, or says nothing of use, the error it was asked about is still the one that counts.
 
     It is not asked about time that this process spent on itself.
     """
     if isinstance(error, WaitedForItself):
         return FailureKind.LOCAL
     try:
-        return classifier(error)
+        kind = classifier(error)
     except Exception:
         _LOGGER.exception("classifier failed for %s", type(error).__name__)
         return FailureKind.UNKNOWN
+    if not isinstance(kind, FailureKind):
+        _LOGGER.error("classifier returned %r for %s; it has to return a FailureKind", kind, type(error).__name__)
+        return FailureKind.UNKNOWN
+    return kind
 
 
 def is_answer(error: BaseException) -> bool:
