@@ -1,3 +1,4 @@
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -5,6 +6,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError
 
+from twinbus.model.message_limits import HEADER_SIZE_MAX
 from twinbus.pairing.rewriting.preflight import PairedMessageBatch, ReservedPropertyError, as_messages, check
 from twinbus.pairing.rewriting.transfer import RESERVED_NAMES
 
@@ -31,6 +33,17 @@ def test_a_message_that_passes_the_limit_only_once_rewritten_is_refused() -> Non
 
 def test_a_small_body_with_large_properties_still_passes() -> None:
     check(ServiceBusMessage("x", application_properties={"big": "x" * 30_000}), "orders", LIMIT)
+
+
+@pytest.mark.rule("B6.4")
+@pytest.mark.parametrize("length", [1, 50, 500])
+def test_properties_that_pass_the_limit_only_once_rewritten_are_refused_whatever_they_consist_of(length: int) -> None:
+    """A little below the limit, and hardly anything of it in values."""
+    size = length + 2 + 2  # a name with its code and length, and a small whole number
+    names = (f"{number:x}".rjust(length, "n") for number in range(16**4))
+    properties = dict.fromkeys(islice(names, (HEADER_SIZE_MAX - 100) // size), 7)
+    with pytest.raises(MessageSizeExceededError, match="rewritten"):
+        check(ServiceBusMessage("x", application_properties=properties), "p" * 200, LIMIT)
 
 
 @pytest.mark.rule("B6")

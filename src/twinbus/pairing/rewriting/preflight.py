@@ -17,8 +17,10 @@ from twinbus.model.message_limits import HEADER_SIZE_MAX
 from twinbus.model.pairing_limits import SET_ASIDE_SIZE_MAX
 from twinbus.pairing.rewriting.transfer import RESERVED_NAMES, AnyMessage, annotated, as_it_is_now, set_aside
 
-MEASURED_PROPERTIES_SIZE = HEADER_SIZE_MAX // 4
-"""Of the application's own in texts and bytes, from where all that stands before the body is measured."""
+MEASURED_PROPERTIES_SIZE = (HEADER_SIZE_MAX - SET_ASIDE_SIZE_MAX) // 4
+"""Of the application's own, from where all that stands before the body is measured: a letter may have four bytes."""
+PROPERTY_SIZE = 16
+"""Of a property, beside its name and a value that is a text or bytes."""
 
 LONGEST_MADE_ID = "0" * 36
 
@@ -95,7 +97,7 @@ def _check_properties(properties: dict[str | bytes, Any], message: AnyMessage, d
         raise ReservedPropertyError(
             f"The application property {taken[0]} is reserved for paired namespaces; give yours another name."
         )
-    size = 0
+    size = PROPERTY_SIZE * len(properties) + sum(map(len, properties))
     for value in properties.values():
         if value.__class__ is str or value.__class__ is bytes:
             size += len(value)
