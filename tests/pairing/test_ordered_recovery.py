@@ -7,10 +7,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from azure.servicebus import ServiceBusMessage
 
 from tests.pairing.sim_syphon import LOCK, SimSyphon
-from tests.pairing.world import CALL, SimSender, World
+from tests.pairing.world import CALL, SimSender, World, run_send
 from twinbus.clock import Millis
+from twinbus.pairing.backlog.delivery import Pause
+from twinbus.pairing.courier import Step
 from twinbus.pairing.deciding.catching_up import (
     DOUBT_MAX,
     SESSIONS_MAX,
@@ -22,6 +25,7 @@ from twinbus.pairing.deciding.catching_up import (
 )
 from twinbus.pairing.deciding.failover import FailoverDetector
 from twinbus.pairing.deciding.survey import SURVEYED_MAX, UNSEEN, Survey
+from twinbus.pairing.errors import BacklogUnavailable
 from twinbus.pairing.events import Availability, EventKind
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.rewriting.stages import Stage
@@ -270,6 +274,64 @@ def test_a_session_whose_backlog_queue_stays_away_is_accepted_by_another() -> No
     own.is_full = True
     assert world.send(sender, session_id="a")
     assert sum(len(queue.waiting) for queue in world.queues.values()) == 2
+
+
+def restarted_while_nobody_can_look() -> World:
+    """Messages wait in the backlog, the primary works, and the secondary fails once the new process has been told of them."""
+    world = world_of(1, failover_interval=timedelta(0))
+    world.syphons.clear()
+    world.primary.is_down = True
+    assert world.send(world.sender("orders"), session_id="a")
+    world.primary.heal()
+    world.restart()
+    world.secondary.is_down = True
+    return world
+
+
+@pytest.mark.rule("B2", "B8.7")
+def test_a_lost_secondary_keeps_a_session_from_the_working_primary_for_half_a_minute_at_most() -> None:
+    """Though sends of it were tried in the backlog meanwhile, and none of them was accepted."""
+    world = restarted_while_nobody_can_look()
+    sender = world.sender("orders")
+    began_at = world.clock.at
+    assert not sender.send(["tried"], 10, session_id="b")
+    while not sender.send([f"at {world.clock.at}"], 10, session_id="b"):
+        world.pass_time(SECOND)
+        assert world.clock.at - began_at < 2 * UNREADABLE_MAX
+    assert world.clock.at - began_at <= UNREADABLE_MAX + 10_000
+    assert len(world.entities["orders"].arrived) == 1
+
+
+@pytest.mark.rule("B2", "B5")
+def test_a_send_that_no_backlog_queue_takes_goes_to_the_primary_once_that_takes_it_again() -> None:
+    world = restarted_while_nobody_can_look()
+    began_at = world.clock.at
+    assert world.sender("orders").send(["patient"], 60, session_id="b")
+    assert world.entities["orders"].arrived == ["patient"]
+    assert world.clock.at - began_at <= UNREADABLE_MAX + 5_000
+
+
+def test_the_error_of_a_message_that_had_to_follow_others_does_not_say_that_its_entity_is_failed_over() -> None:
+    world = restarted_while_nobody_can_look()
+
+    def perform(step: Step) -> None:
+        if not isinstance(step, Pause):
+            raise ConnectionError("down")
+        world.clock.at += step.duration
+
+    with pytest.raises(BacklogUnavailable, match="although the primary works"):
+        run_send(world.sender("orders").courier, ServiceBusMessage("x", session_id="b"), 10, perform)
+
+
+@pytest.mark.rule("B5")
+def test_a_send_that_fails_in_the_backlog_goes_to_a_primary_that_recovers_meanwhile() -> None:
+    world = world_of(1, failover_interval=timedelta(0))
+    world.primary.is_down = world.secondary.is_down = True
+    sender = world.sender("orders")
+    assert not world.send(sender)
+    world.primary.heal()
+    assert sender.send(["patient"], 60)
+    assert world.entities["orders"].arrived == ["patient"]
 
 
 def world_of(seed: int, *, ordered: bool = True, **chosen: Any) -> World:

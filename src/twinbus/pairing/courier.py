@@ -5,6 +5,7 @@ threads performs an attempt and blocks; the sender for asyncio awaits it. Neithe
 
     primary --ok--> done        primary --outage, failed over by now--> backlog queue of this sender
                                 backlog queue --fails--> last in the rotation, next queue ... until the time is over: raise
+                                                         or the primary takes it again: primary
 
 Most sends have nothing to decide about: one message, and nothing is known against the primary. Such a send goes *straight*, as one
 attempt without a generator; only if that fails do the decisions begin, with its failure. A send finds the processor's caches
@@ -17,7 +18,7 @@ over at once, the primary gets a part of the time, and the rest is kept for the 
 
 import logging
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
@@ -170,8 +171,8 @@ class Courier:
         """Goes on with a send that went straight to the primary. The first step is `attempt`, which has failed."""
         errand = self._errand([message], timeout_s, attempt.began_at)
         is_done, _ = yield from self._try_primary(attempt, errand)
-        if not is_done:
-            yield from self._to_backlog(errand)
+        if not is_done and not (yield from self._to_backlog(errand)):
+            yield from self._send(errand, attempt.operation)
 
     def send(self, message: object, timeout_s: float | None) -> Steps[None]:
         """Attempts until the messages are accepted. Raises what the caller of `send_messages` gets."""
@@ -181,11 +182,14 @@ class Courier:
             return
         self._check(outgoing)
         errand = self._errand(_messages_of(outgoing), timeout_s, self.clock.now())
-        is_done, _ = yield from self._at_primary(
-            errand, lambda stock, left_s: stock.send_messages(outgoing, timeout=left_s)
-        )
-        if not is_done:
-            yield from self._to_backlog(errand)
+        yield from self._send(errand, lambda stock, left_s: stock.send_messages(outgoing, timeout=left_s))
+
+    def _send(self, errand: "_Errand", operation: Callable[[Any, float], Any]) -> Steps[None]:
+        """To whichever place takes it."""
+        while True:
+            is_done, _ = yield from self._at_primary(errand, operation)
+            if is_done or (yield from self._to_backlog(errand)):
+                return
 
     def schedule(self, given: object, at: datetime, timeout_s: float | None) -> Steps[list[int]]:
         """Sequence numbers of the primary, or `UNNUMBERED` for each message that had to go to the backlog."""
@@ -198,15 +202,16 @@ class Courier:
             return []
         self._check(messages)
         errand = self._errand(messages, timeout_s, self.clock.now(), Cause.SCHEDULE)
-        is_done, numbers = yield from self._at_primary(
-            errand, lambda stock, left_s: stock.schedule_messages(messages, at, timeout=left_s)
-        )
-        if is_done:
-            return numbers or []
-        for message in messages:
-            _schedule(message, at)
-        yield from self._to_backlog(errand)
-        return [UNNUMBERED] * len(messages)
+        while True:
+            is_done, numbers = yield from self._at_primary(
+                errand, lambda stock, left_s: stock.schedule_messages(messages, at, timeout=left_s)
+            )
+            if is_done:
+                return numbers or []
+            for message in messages:
+                _schedule(message, at)
+            if (yield from self._to_backlog(errand)):
+                return [UNNUMBERED] * len(messages)
 
     def cancel(self, sequence_numbers: int | list[int], timeout_s: float | None) -> Steps[None]:
         """One attempt at the primary. Its outcome counts like that of a send, but it never goes to the backlog."""
@@ -289,6 +294,8 @@ class Courier:
     def _to_primary(self, operation: Callable[[Any, float], Any], errand: "_Errand") -> ToPrimary:
         fails_over = self.watch.fails_over_by(errand.began_at + errand.timeout - _kept(errand.timeout), errand.fragment)
         time_s = _time_s(errand.timeout, fails_over)
+        if errand.came_back:
+            time_s = min(time_s, max(0.001, self._left_s(errand.deadline)))
         return ToPrimary(operation, time_s, 0, self._elsewhere, errand.fragment, errand.began_at)
 
     def _try_primary(self, attempt: ToPrimary, errand: "_Errand") -> Steps[tuple[bool, Any]]:
@@ -351,15 +358,25 @@ class Courier:
         if route is not Route.BACKLOG or now >= errand.deadline + waited:
             raise as_named(error, kind)
 
-    def _to_backlog(self, errand: "_Errand") -> Steps[None]:
+    def _to_backlog(self, errand: "_Errand") -> Steps[bool]:
+        """False if it comes back: no backlog queue took it, and meanwhile the primary takes it again."""
         refusal = self._availability.refusal(self.path, errand.fragment)
         if refusal is not None:
             # Every send raises this one error, so what each of them adds to its traceback would stay.
             raise refusal.with_traceback(None)
-        now = self.clock.now()
-        aside = [set_aside(message, self.path, self._new_message_id, now) for message in errand.messages]
+        if not errand.aside:
+            now = self.clock.now()
+            errand.aside = [set_aside(message, self.path, self._new_message_id, now) for message in errand.messages]
         sessions = sessions_of(errand.messages)
-        yield from self.backlog.deliver(aside, sessions, errand.deadline)
+
+        def goes_to_primary() -> bool:
+            return self._availability.route(self.path, self.clock.now(), sessions, errand.fragment) is Route.PRIMARY
+
+        deadline = yield from self.backlog.deliver(errand.aside, sessions, errand.deadline, goes_to_primary)
+        if deadline is None:
+            return True
+        errand.deadline, errand.came_back = deadline, True
+        return False
 
     def _left_s(self, deadline: Millis) -> float:
         return (deadline - self.clock.now()) / 1000
@@ -367,7 +384,8 @@ class Courier:
 
 @dataclass(slots=True)
 class _Errand:
-    """One call of the application. `fragment` is the one that its messages need, once that is known."""
+    """One call of the application. `fragment` is the one that its messages need, once that is known. `came_back` from the backlog;
+    if it goes there again, its messages are the same, with the ids that they were given."""
 
     messages: list[AnyMessage]
     cause: Cause
@@ -375,6 +393,8 @@ class _Errand:
     timeout: Millis
     deadline: Millis
     fragment: int | None = None
+    came_back: bool = False
+    aside: list[AmqpAnnotatedMessage] = field(default_factory=list)
 
 
 def _kept(timeout: Millis) -> Millis:

@@ -13,7 +13,7 @@ class PairingError(MessagingError, ServiceBusError):
 
 
 class BacklogUnavailable(PairingError):
-    """The entity is failed over and no backlog queue took the message: both namespaces are down."""
+    """The message had to go to the backlog, as for an entity that is failed over, and no backlog queue took it."""
 
     is_transient = True
 

@@ -1,6 +1,6 @@
 """Taking a parcel to a backlog queue: queue after queue, within the time of one send. A generator, as in `courier`."""
 
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -62,20 +62,37 @@ class BacklogDelivery:
         return self.queue
 
     def deliver(
-        self, messages: list[AmqpAnnotatedMessage], sessions: Collection[str], deadline: Millis
-    ) -> Generator[ToBacklog | Pause, Any, None]:
-        """As few parcels as hold the messages, in order."""
-        for parcel, held in parcels(messages, self._size_max):
-            deadline = yield from self._deliver(parcel, held, sessions, deadline)
+        self,
+        messages: list[AmqpAnnotatedMessage],
+        sessions: Collection[str],
+        deadline: Millis,
+        goes_to_primary: Callable[[], bool],
+    ) -> Generator[ToBacklog | Pause, Any, Millis | None]:
+        """As few parcels as hold the messages, in order. None once they are accepted. Otherwise nothing is, and they go to the primary
+        by this deadline: `goes_to_primary`, asked after each failure, says that it takes them after all."""
+        try:
+            for parcel, held in parcels(messages, self._size_max):
+                deadline = yield from self._deliver(parcel, held, sessions, deadline, goes_to_primary)
+                goes_to_primary = _never
+        except _GoesToPrimary as leaving:
+            return leaving.deadline
+        return None
 
     def _deliver(
-        self, parcel: Parcel, held: list[AmqpAnnotatedMessage], sessions: Collection[str], deadline: Millis
+        self,
+        parcel: Parcel,
+        held: list[AmqpAnnotatedMessage],
+        sessions: Collection[str],
+        deadline: Millis,
+        goes_to_primary: Callable[[], bool],
     ) -> Generator[ToBacklog | Pause, Any, Millis]:
         """Try queue after queue until one takes the parcel. Returns the deadline, later by what was waited in line."""
         availability, now = self._availability, self._clock.now()
         tries = _Tries(stays_until=now + (deadline - now) // 2)
         plain, said = held, dict[str, Stage]()
         while True:
+            if tries.last_error is not None and goes_to_primary() and self._left_s(deadline) > 0:
+                raise _GoesToPrimary(deadline)
             # Also kept in a local: another thread with the same sender may change it in the meantime.
             queue = self._next_queue(sessions, tries)
             if queue is None:
@@ -87,7 +104,8 @@ class BacklogDelivery:
                 if more:  # what they have to say has made one batch too large
                     for part in (plain[: len(held)], plain[len(held) :]):
                         for smaller, kept in parcels(part, self._size_max):
-                            deadline = yield from self._deliver(smaller, kept, sessions, deadline)
+                            deadline = yield from self._deliver(smaller, kept, sessions, deadline, goes_to_primary)
+                            goes_to_primary = _never
                     return deadline
             attempt = self._attempt(queue, parcel, sessions, deadline, tries)
             availability.backlog_begins(self._path, sessions, queue)
@@ -152,11 +170,15 @@ class BacklogDelivery:
 
     def _no_queue(self, error: Exception | None) -> Exception:
         cause = error or self._availability.last_error(self._path)
-        return BacklogUnavailable(
+        is_failed_over = self._availability.watch(self._path).is_failed_over_anywhere()
+        why = (
             f"'{self._path}' is failed over and no backlog queue took the message in time, so it was not accepted. "
-            f"Send it again once one of the namespaces is available. The last failure was: {cause}",
-            error=cause,
+            "Send it again once one of the namespaces is available."
+            if is_failed_over
+            else f"Messages for '{self._path}' that follow others in the backlog still go there, although the primary works, and no "
+            "backlog queue took this one in time, so it was not accepted. Send it again."
         )
+        return BacklogUnavailable(f"{why} The last failure was: {cause}", error=cause)
 
     def _attempt_s(self, queue: int, deadline: Millis) -> float:
         """Half of the remaining time, so that a queue that hangs leaves some for the next; all of it for the last queue."""
@@ -169,6 +191,19 @@ class BacklogDelivery:
 
     def _left_s(self, deadline: Millis) -> float:
         return (deadline - self._clock.now()) / 1000
+
+
+class _GoesToPrimary(Exception):
+    """Nothing was accepted, and the primary takes the messages after all."""
+
+    def __init__(self, deadline: Millis) -> None:
+        super().__init__()
+        self.deadline = deadline
+
+
+def _never() -> bool:
+    """Some messages of the send are in the backlog, and the others belong behind them."""
+    return False
 
 
 class _Tries:

@@ -38,7 +38,7 @@ DOUBT_MAX: Millis = 3_000
 """How long sessions are held for the first look of a process. Then they go to the backlog, blindly."""
 
 UNREADABLE_MAX: Millis = 30_000
-"""If nobody could look for so long, sessions that this process never sent to the backlog are not kept from the primary."""
+"""If nobody could look for so long, sessions of which the backlog accepted nothing from this process are not kept from the primary."""
 
 
 class Order(Enum):
@@ -232,7 +232,7 @@ class CatchingUp:
     def _order_of(self, session: str) -> Order:
         survey = self._survey
         trail = self.trails.get(session)
-        if trail is None and survey is None and self._is_unreadable:
+        if survey is None and self._is_unreadable and (trail is None or trail.queue is None):
             return Order.PRIMARY
         if survey is None or not survey.is_complete or self._is_overfull:
             return Order.BACKLOG if trail is not None or self._is_concerned(session) else Order.PRIMARY

@@ -106,6 +106,9 @@ class EntityWatch:
     def is_failed_over(self, fragment: int | None) -> bool:
         return any(each.failed_over_at is not None for each in self.concerned(fragment))
 
+    def is_failed_over_anywhere(self) -> bool:
+        return any(each.failed_over_at is not None for _, each in self.detectors())
+
     def fails_over_by(self, at: Millis, fragment: int | None) -> bool:
         return any(each.fails_over_by(at) for each in self.concerned(fragment))
 
