@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from tests.pairing.conftest import Spaces
 from tests.pairing.test_unreachable import aio_pair, pair
 from tests.pairing.trial import Trial
+from twinbus.pairing.backlog.queues import backlog_queue_path, primary_name
 
 TRIES_MAX = 20
 KEPT_TO_S = 0.2
@@ -55,6 +56,42 @@ def test_after_a_fork_the_child_is_told_to_pair_again_and_the_parent_goes_on(spa
     assert done.returncode == 0, done.stderr
     assert "Pair the namespaces again" in json.loads(done.stdout)
     assert spaces.primary.take_all(path) == ["parent", "parent again"]
+
+
+NEVER_CLOSED = """
+import os, signal, sys, threading, time
+from azure.servicebus import ServiceBusMessage
+from twinbus.pairing import pair_namespaces
+from twinbus.pairing import SendAvailabilityPairedNamespaceOptions as Options
+
+primary, secondary, path, pid = sys.argv[1:]
+client = pair_namespaces(primary, secondary, Options(backlog_queue_count=1))
+os.kill(int(pid), signal.SIGSTOP)
+sender = client.get_queue_sender(path)
+sender.send_messages(ServiceBusMessage("x"))
+while not any(each.name == "twinbus-survey" for each in threading.enumerate()):
+    time.sleep(0.01)
+print("looking", flush=True)
+"""
+
+
+def test_an_application_that_ends_without_closing_its_pair_does_not_wait_for_a_secondary_that_hangs(
+    spaces: Spaces,
+) -> None:
+    path = spaces.primary.create_queue()
+    backlog_queue = backlog_queue_path(primary_name(f"127.0.0.1:{spaces.primary.amqp_port}"), 0)
+    waiting = ServiceBusMessage("waits", application_properties={"x-ms-path": path})
+    secondary = ServiceBusClient.from_connection_string(spaces.secondary.connection_string)
+    with secondary, secondary.get_queue_sender(backlog_queue) as sender:
+        sender.send_messages(waiting)
+    strings = spaces.primary.connection_string, spaces.secondary.connection_string
+    command = [sys.executable, "-c", NEVER_CLOSED, *strings, path, str(spaces.secondary.pid)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as application:
+        assert application.stdout is not None
+        assert application.stdout.readline() == "looking\n"
+        assert application.wait(CLOSE_MAX_S) == 0
+    spaces.secondary.revive()
+    assert spaces.secondary.take_all(backlog_queue) == ["waits"]
 
 
 @pytest.mark.rule("B9")

@@ -5,8 +5,9 @@ Blocking or awaited, the steps are the same: pages of one queue, from its beginn
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeAlias
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiver
@@ -116,27 +117,43 @@ class Surveyor:
         threading.Thread(target=work, name="twinbus-survey", daemon=True).start()
 
     def _survey(self, queues: dict[int, str]) -> Survey:
-        survey = Survey(self._clock.now())
-        with ThreadPoolExecutor(QUEUES_AT_ONCE, "twinbus-survey") as looking:
-            looks = {index: looking.submit(self._look, index, path, survey) for index, path in queues.items()}
-        note_failures(survey, {index: look.exception() for index, look in looks.items()})
+        survey, left = Survey(self._clock.now()), deque(queues.items())
+        looks: dict[int, BaseException | None] = {}
+
+        def work() -> None:
+            while left:
+                with contextlib.suppress(IndexError):  # another one has taken the last
+                    index, path = left.popleft()
+                    looks[index] = self._look(index, path, survey)
+
+        # Not a pool: an application that ends without closing its pair would wait for those that look into a queue that hangs.
+        looking = [
+            threading.Thread(target=work, name="twinbus-survey", daemon=True)
+            for _ in range(min(QUEUES_AT_ONCE, len(queues)))
+        ]
+        for each in looking:
+            each.start()
+        for each in looking:
+            each.join()
+        note_failures(survey, looks)
         return survey
 
-    def _look(self, index: int, path: str, survey: Survey) -> None:
-        receiver = self._receivers.get(index)
-        if receiver is None:
-            receiver = self._receivers[index] = self._secondary.get_queue_receiver(path)
-
-        def perform(number: int) -> Sequence[Peeked]:
-            page: Sequence[ServiceBusReceivedMessage] = peek(receiver, number)
-            self._meter.peeked(path, len(page), self._clock.now())
-            return page
-
+    def _look(self, index: int, path: str, survey: Survey) -> Exception | None:
+        """Returns why it could not be looked into."""
         try:
-            run(pages(index, survey), perform)
-        except Exception:
+            receiver = self._receivers.get(index)
+            if receiver is None:
+                receiver = self._receivers[index] = self._secondary.get_queue_receiver(path)
+            run(pages(index, survey), partial(self._page, receiver, path))
+        except Exception as error:
             self._receivers.pop(index, None)
-            raise
+            return error
+        return None
+
+    def _page(self, receiver: ServiceBusReceiver, path: str, number: int) -> Sequence[Peeked]:
+        page: Sequence[ServiceBusReceivedMessage] = peek(receiver, number)
+        self._meter.peeked(path, len(page), self._clock.now())
+        return page
 
     def interrupt_if_late(self, now: Millis) -> None:
         if now > self._deadline:
