@@ -384,6 +384,64 @@ def test_a_message_that_nobody_can_read_is_no_transfer(section: str, number: int
     assert (taken.handle, taken.sequence_number, taken.locked_until) == ("handle", number, locked_until)
 
 
+class OtherClock(Bench):
+    """One queue with locks of a minute, by a broker whose clock is ahead of the pump's, or behind it."""
+
+    def __init__(self, ahead: Millis) -> None:
+        super().__init__()
+        self.ahead = ahead
+        self.free_at = dict.fromkeys(range(250), self.clock.now())
+
+    def perform(self, request: Request) -> Answer:
+        now = self.clock.now()
+        if isinstance(request, Receive):
+            numbers = [number for number, at in self.free_at.items() if at <= now][: request.count_max]
+            self.free_at |= dict.fromkeys(numbers, now + LOCK)
+            if not numbers:
+                self.clock.advance(LOCK)
+            until = now + self.ahead + LOCK
+            return [Taken(None, number, until, Transfer("orders", number, 9, None, None)) for number in numbers]
+        for each in request.taken if isinstance(request, Complete) else ():
+            del self.free_at[each.sequence_number]
+        return super().perform(request)
+
+    def bring_home(self) -> Millis:
+        began_at, steps = self.clock.now(), self.pump.run()
+        request = next(steps)
+        while self.free_at and self.clock.now() < began_at + 3_600_000:
+            request = steps.send(self.perform(request))
+        return self.clock.now() - began_at
+
+
+@pytest.mark.rule("B8")
+@pytest.mark.parametrize("ahead_s", [-86_400, -600, -58, -30, -1, 0, 30, 600, 86_400])
+def test_messages_go_home_although_the_clock_of_the_broker_is_another(ahead_s: int) -> None:
+    bench = OtherClock(ahead_s * 1000)
+    assert bench.bring_home() < 15 * 60_000
+    assert bench.completed() == list(range(250))
+
+
+@pytest.mark.rule("B8")
+@pytest.mark.parametrize("ahead_s", [-600, 600])
+def test_messages_go_home_after_the_clock_of_the_broker_was_set(ahead_s: int) -> None:
+    bench = OtherClock(0)
+    bench.bring_home()
+    for ahead in (ahead_s * 1000, 0):
+        bench.ahead = ahead
+        bench.free_at = dict.fromkeys(range(1000, 1100), bench.clock.now())
+        assert bench.bring_home() < 15 * 60_000
+
+
+@pytest.mark.rule("B8")
+def test_a_message_that_waited_here_until_its_lock_was_over_is_not_sent() -> None:
+    """It comes again, and would be sent twice."""
+    bench = Bench()
+    bench.put(1)
+    bench.clock.advance(LOCK)
+    bench.do_pass()
+    assert bench.sent() == []
+
+
 @pytest.mark.parametrize("per_second", [1.0, 10.0])
 def test_a_cap_below_a_page_for_each_lock_slows_the_syphon_down_and_does_not_stop_it(per_second: float) -> None:
     """A page that waits for its slots until its locks have ended has used them up for nothing."""

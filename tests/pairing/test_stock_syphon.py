@@ -125,6 +125,23 @@ def test_messages_come_home_as_they_were_sent(spaces: Spaces) -> None:
     assert not second.application_properties
 
 
+@pytest.mark.rule("B8")
+def test_whether_a_lock_has_ended_is_for_the_broker_to_say(spaces: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine whose clock is ahead the SDK refuses to settle, so a message would be sent home again and again."""
+    ahead = datetime.now(UTC) + timedelta(hours=1)
+    monkeypatch.setattr("azure.servicebus._common.message.utc_now", lambda: ahead)
+    path = spaces.primary.create_queue()
+    with pair_namespaces(
+        spaces.primary.client(),
+        spaces.secondary.client(),
+        options(),
+        secondary_administration=spaces.secondary.administration(),
+    ) as client:
+        queue = client.backlog_queues[0]
+        put(spaces, queue, path, [ServiceBusMessage("x")])
+        until(lambda: spaces.primary.count(path) == 1 and spaces.secondary.count(queue) == 0)
+
+
 BODIES: dict[str, Body] = {
     "data": DataBody([b"\x00\xff", b"", b"two parts"]),
     "timestamp": ValueBody(Timestamp(1_800_000_000_123)),

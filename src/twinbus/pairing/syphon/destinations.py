@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from twinbus.clock import NEVER, Millis
 from twinbus.model.message_limits import MESSAGE_SIZE_MAX
+from twinbus.pairing.syphon.broker_clock import BrokerClock
 from twinbus.pairing.syphon.transport import Chunk, Taken, Transfer
 
 RETRY_MIN: Millis = 1_000
@@ -113,6 +114,7 @@ class PumpMemory:
     destinations: dict[str, Destination] = field(default_factory=dict)
     lock_duration: Millis = 0
     """The longest lock seen on arrival, which is the queue's."""
+    broker_clock: BrokerClock = field(default_factory=BrokerClock)
 
     def destination(self, path: str) -> Destination:
         return self.destinations.setdefault(path, Destination())

@@ -194,6 +194,7 @@ class Pump:
         if self.is_stopping:
             yield from self._give_back(taken)
             return Pass.USEFUL
+        taken = self.memory.broker_clock.by_ours(taken, self._clock.now())
         received_at = self._delivered_at(taken)
         groups, did_settle = yield from self._group(taken)
         is_new = self._note_arrivals(groups)

@@ -16,7 +16,7 @@ from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
 from twinbus.amqp.errors import DecodeError
 from twinbus.client.batches import read_identity_of
 from twinbus.model import wire_names
-from twinbus.model.received_payload import read_front
+from twinbus.model.received_payload import read_front, without
 
 DELIVERY_ID, DELIVERY_TAG, MORE, PAYLOAD = 1, 2, 5, 11
 """Places of a transfer frame's fields in the SDK."""
@@ -24,6 +24,7 @@ DATA_SECTIONS = 5
 """Place in the SDK's batch."""
 
 BATCH_SIZE_MAX = 2**31 - 1
+_LOCKED_UNTIL = frozenset({wire_names.LOCKED_UNTIL})
 
 
 class StockPayloads:
@@ -71,7 +72,8 @@ class _Keeper:
 
 
 def _stand_in(payload: bytes) -> bytes:
-    """What the SDK needs to settle it and to say what it is."""
+    """What the SDK needs to settle it and to say what it is. Not when its lock ends: the SDK would compare that with this machine's
+    clock, and refuse to complete what the broker, whose clock counts, would let it complete."""
     try:
         sections, _ = read_front(payload)
     except DecodeError:
@@ -79,7 +81,7 @@ def _stand_in(payload: bytes) -> bytes:
     return encode_sections(
         Sections(
             delivery_annotations=sections.delivery_annotations,
-            message_annotations=sections.message_annotations,
+            message_annotations=without(sections.message_annotations, _LOCKED_UNTIL) or None,
             body=DataBody([b""]),
         )
     )
