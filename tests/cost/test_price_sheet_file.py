@@ -33,6 +33,12 @@ def test_an_edited_copy_is_read_from_its_file(tmp_path: Path) -> None:
     assert read_price_sheet(file).plan("standard").list_price.price == Decimal("0.1")
 
 
+def test_a_mark_that_an_editor_put_before_the_text_is_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "prices.toml"
+    file.write_text(example_text(), encoding="utf-8-sig")
+    assert read_price_sheet(file) == read_price_sheet(None)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -72,6 +78,7 @@ def test_an_edited_copy_is_read_from_its_file(tmp_path: Path) -> None:
         ('default_plan = "standard"', 'default_plan = "gold"', "'default_plan' is 'gold', which is none of the plans"),
         ("is_example = true", "is_example = 1", "'is_example' must be true or false."),
         ('currency = "USD"', "currency = ", "is not TOML"),
+        ("included_operations = 13_000_000", f"included_operations = {'9' * 5000}", "is not TOML"),
         ("    { per_million = 0.05 },\n", "", "'plan.basic.tiers' must be a list of one or more tables"),
     ],
 )

@@ -33,7 +33,7 @@ def read_price_sheet(file: Path | None) -> PriceSheet:
     if file is None:
         return parse_price_sheet(example_text(), EXAMPLE)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")  # some editors put a mark before it
     except OSError as fault:
         raise ArgumentError(
             f"The price sheet {file} cannot be read: {fault.strerror}. "
@@ -48,7 +48,7 @@ def parse_price_sheet(text: str, place: str) -> PriceSheet:
     try:
         # Prices must stay as written: 0.1 has no exact binary form.
         values = tomllib.loads(text, parse_float=Decimal)
-    except tomllib.TOMLDecodeError as wrong:
+    except ValueError as wrong:  # also of a number with more digits than Python reads
         raise ArgumentError(f"{place} is not TOML: {wrong}.") from None
     sheet = _Table(place, "", values)
     sheet.only(SHEET_KEYS)
