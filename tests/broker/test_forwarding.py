@@ -18,7 +18,7 @@ from twinbus.model.hops import HOPS_MAX
 from twinbus.model.message import read_content
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message, message_id_of
-from twinbus.testing.simulation import Answer, Simulation
+from twinbus.testing.simulation import Answer, EachReply, Simulation
 
 
 @pytest.fixture
@@ -360,3 +360,27 @@ def test_a_queue_that_is_disabled_sends_no_further_run_on(sim: Simulation) -> No
     sim.entities.update(forwarding, sim.now, Answer[None]())
     sim.run()
     assert target.main.counts().active == 3 * RUN_MAX
+
+
+def test_what_becomes_ready_while_the_gate_is_closed_is_forwarded_when_it_opens(sim: Simulation) -> None:
+    """Messages, dead letters and those that are sent via an entity."""
+    target = sim.queue(QueueDescription("target"))
+    source = sim.queue(QueueDescription("source", forward_to="target"))
+    dying = sim.queue(QueueDescription("dying", forward_dead_letters_to="target"))
+    gates = [broker.forwarding_gate for broker in sim.brokers]
+    for gate in gates:
+        gate.close()
+    for name in ("forwarded", "forwarded too"):
+        sim.send(source, make_message(name))
+    sim.send(dying, make_message("dead"))
+    sim.settle(dying.main, sim.receiver(dying.main, 1).take(), DeadLetter("reason", "description"))
+    dying.via("target").send_each([make_message("via")], sim.now, EachReply())
+    sim.advance(10 * RETRY_PAUSE)
+    assert target.main.counts().active == 0
+    assert not any(broker.forwarding for broker in sim.brokers)
+    for gate in gates:
+        gate.open(sim.now)
+    sim.run()
+    assert sorted(sim.receiver(target.main, 9).ids()) == ["dead", "forwarded", "forwarded too", "via"]
+    sim.send(source, make_message("later"))
+    assert target.main.counts().active == 5

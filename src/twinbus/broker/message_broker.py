@@ -28,6 +28,7 @@ from random import Random
 from typing import NamedTuple, Protocol, TypeVar
 
 from twinbus.broker.consumer import SessionLock
+from twinbus.broker.forwarding_gate import ForwardingGate
 from twinbus.broker.held_contents import HeldContents
 from twinbus.broker.moved_locks import MovedLocks
 from twinbus.broker.session_preparations import SessionPreparations
@@ -92,7 +93,7 @@ class _Part(NamedTuple):
 
 class MessageBroker:
     """`clock` is read when the store answers; `random` salts lock tokens; all brokers of a namespace share `long_work`,
-    `wide_lanes` and `held_contents`; without the lease nothing is handed over."""
+    `wide_lanes`, `held_contents` and `forwarding_gate`; without the lease nothing is handed over."""
 
     def __init__(
         self,
@@ -104,6 +105,7 @@ class MessageBroker:
         wide_lanes: WideLanes | None = None,
         lease: StoreLease = ALWAYS_HELD,
         held_contents: HeldContents | None = None,
+        forwarding_gate: ForwardingGate | None = None,
     ) -> None:
         self.index = index
         self.long_work = long_work
@@ -130,6 +132,7 @@ class MessageBroker:
         self.forwarding: set[FragmentKey] = set()
         """Fragments of which messages are on their way to another entity, a run of each: what comes of it is written here."""
         self.may_forward = True
+        self.forwarding_gate = ForwardingGate() if forwarding_gate is None else forwarding_gate
         self._last_ticket = 0
         self._waiting: dict[int, Failed | None] = {}
         self._ticks: deque[tuple[int, Millis]] = deque()

@@ -47,6 +47,7 @@ from twinbus.meter.book import OperationsBook
 from twinbus.model.descriptions import AuthorizationRule
 from twinbus.server.data.data_folder import OPERATIONS_FOLDER
 from twinbus.server.data.data_folder import open_store as open_durable_store
+from twinbus.server.data.forwarding_pause import ForwardingShare
 from twinbus.server.data.holdings import Holdings, new_key
 from twinbus.server.listening.admission import Admission, socket_count_max
 from twinbus.server.listening.host_names import authority
@@ -186,6 +187,16 @@ class NamespaceServer:
         )
         for store in self.stores.stores:
             store.process = self.owner.address if self.owner is not None else this_process()
+        ticking: list[Ticking] = [*self.stores.brokers]
+        if not settings.store_dsns:  # else a backup is the database's own
+            share = ForwardingShare(
+                settings.data_folder,
+                self.stores.forwarding_gate,
+                lambda: self.stores.is_forwarding,
+                self.clock.now(),
+            )
+            self._closers.append(share.close)
+            ticking.append(share)
         self.entities = Entities(self.stores.brokers)
         self.traffic.is_there = self.entities.has
         if membership is not None:
@@ -198,7 +209,7 @@ class NamespaceServer:
         await self.stores.start()
         sweep = IdleSweep(self.control, self.entities.idle)
         overload = Overload(self.connections, self.reassembly, settings.shared_limits.unread_size_max, self.refusals)
-        ticking: list[Ticking] = [*self.stores.brokers, sweep, overload, self.refusals]
+        ticking += [sweep, overload, self.refusals]
         if self.metering is not None:
             ticking.append(self.metering)
         if membership is not None:

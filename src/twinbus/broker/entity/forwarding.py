@@ -67,7 +67,7 @@ class Forwarder:
     def pump(self, fragment: Fragment, now: Millis) -> None:
         """Send on what is ready, if the queue forwards and gives messages, and the last run has ended."""
         path = fragment.forwards_to
-        if path is None or not may_begin(fragment) or not fragment.settings.can_receive:
+        if path is None or not may_begin(self, fragment) or not fragment.settings.can_receive:
             return
         messages = take(fragment, fragment.lane, RUN_MAX, now)
         if not messages:
@@ -80,15 +80,21 @@ class Forwarder:
             self.pump(fragment, now)
 
 
-def may_begin(fragment: Fragment) -> bool:
-    """Whether the last run has ended, and there is time for another one."""
-    return fragment.broker.may_forward and fragment.key not in fragment.broker.forwarding
-
-
 class RunOwner(Protocol):
     def run_ended(self, fragment: Fragment, now: Millis) -> None:
         """The next one may begin."""
         ...
+
+
+def may_begin(owner: RunOwner, fragment: Fragment) -> bool:
+    """Whether the last run has ended, and there is time for another one. The owner is told when a closed gate opens."""
+    broker = fragment.broker
+    if not broker.may_forward or fragment.key in broker.forwarding:
+        return False
+    if not broker.forwarding_gate.is_open:
+        broker.forwarding_gate.when_open(fragment.key, partial(owner.run_ended, fragment))
+        return False
+    return True
 
 
 class ForwardingRun:

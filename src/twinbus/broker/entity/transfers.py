@@ -171,7 +171,7 @@ class Transfers:
 
     def _pump(self, fragment: Fragment, now: Millis) -> None:
         """Hand on the first messages that are for one destination, if the last run has ended."""
-        if not may_begin(fragment):
+        if not may_begin(self, fragment):
             return
         messages = take(fragment, fragment.lane, RUN_MAX, now)
         if not messages:

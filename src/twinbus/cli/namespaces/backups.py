@@ -25,7 +25,8 @@ def backup(
 ) -> None:
     """Copy a running or stopped namespace to a folder.
 
-    Every messaging store is copied as of one moment. The folder contains keys and messages; only its owner can read it.
+    Every messaging store is copied as of one moment. Forwarding between entities pauses meanwhile. The folder contains keys and
+    messages; only its owner can read it.
     """
     from twinbus.server.data.backup import back_up
 

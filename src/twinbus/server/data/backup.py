@@ -5,9 +5,9 @@ backup/
     key, store-count, catalog.db, known-stores/NN, stores/NN/..., tls/...     as in the data folder
 
 Each store is copied as it was after one of its commits, and the stores one after the other; the catalog comes last. So every
-entity in a store is known to the catalog's counter of ids, and an entity that was created meanwhile is there, empty. The
-operations log is not part of it. What moves from one store to another in between, as forwarding does, may be in both copies or in
-neither.
+entity in a store is known to the catalog's counter of ids, and an entity that was created meanwhile is there, empty. While the
+stores are copied no message is forwarded, for it could leave one store before that is copied, and reach another one afterwards
+(`forwarding_pause`). The operations log is not part of it.
 """
 
 import hashlib
@@ -32,6 +32,7 @@ from twinbus.server.data.data_folder import (
     known_store_paths,
     witness_of,
 )
+from twinbus.server.data.forwarding_pause import paused_forwarding
 from twinbus.store.folder.copying import copy_database, copy_file, copy_store, sync_file
 from twinbus.store.folder.folder_check import check_folder
 from twinbus.store.folder.journal import make_folder, sync_folder
@@ -81,10 +82,11 @@ def back_up(folder: Path, target: Path, made_at: str) -> Manifest:
     except OSError as fault:
         raise ArgumentError(f"{target} cannot be created: {fault.strerror}.") from None
     try:
-        for store in stores:
-            # Before the store: one that is opened for the first time meanwhile has an identity that its witness need not know.
-            _copy_witness(witness_of(store), target / WITNESS_FOLDER)
-            copy_store(store, target / "stores" / store.name, witness_of(store))
+        with paused_forwarding(folder):
+            for store in stores:
+                # Before the store: one that is opened for the first time meanwhile has an identity that its witness need not know.
+                _copy_witness(witness_of(store), target / WITNESS_FOLDER)
+                copy_store(store, target / "stores" / store.name, witness_of(store))
         for name in PLAIN_FILES:
             copy_file(folder / name, target / name)
         _copy_folder(folder / TLS_FOLDER, target / TLS_FOLDER)

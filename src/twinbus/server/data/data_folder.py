@@ -1,6 +1,7 @@
 """The folder that holds all data of a namespace, locked by one process at a time and open to its owner alone.
 
-lock             flock of the process that serves the namespace
+lock             flock of the process that serves the namespace, and its process id
+*-lock           flocks by which a backup pauses forwarding (twinbus.server.data.forwarding_pause)
 key              the key of RootManageSharedAccessKey and its checksum, mode 600, generated at the first start
 store-count      how many messaging stores the namespace was created with, and its checksum: fragments never move
 catalog...       which entities exist (twinbus.management)
@@ -32,6 +33,8 @@ KEY_BYTES = 32
 OPERATIONS_FOLDER = "operations"
 WITNESS_FOLDER = "known-stores"
 LOCK_NAME = "lock"
+BACKUP_LOCK = "backup-lock"
+FORWARDING_LOCK = "forwarding-lock"
 STORE_COUNT_FILE = "store-count"
 COPY_MARK = "copy.json"
 SUM_INSIDE = re.compile("crc32 [0-9a-f]{8}$")  # of a line that does not end any more
@@ -56,9 +59,9 @@ class DataFolder:
             return
         try:
             make_folder(path)
-            self.lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as fault:
             raise _not_written(path, fault) from None
+        self.lock = open_lock(path, LOCK_NAME)
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -119,6 +122,18 @@ class DataFolder:
 
     def close(self) -> None:
         os.close(self.lock)
+
+
+def open_lock(folder: Path, name: str) -> int:
+    """Raises StoreUnavailable. It belongs to whom the folder does, even if root runs a command there: that user has to open it next."""
+    try:
+        lock = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        owner = folder.stat()
+        if os.geteuid() == 0 and os.fstat(lock).st_uid != owner.st_uid:
+            os.fchown(lock, owner.st_uid, owner.st_gid)
+    except OSError as fault:
+        raise _not_written(folder, fault) from None
+    return lock
 
 
 def copy_mark_in(folder: Path) -> str | None:

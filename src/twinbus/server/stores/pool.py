@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 from random import SystemRandom
 
+from twinbus.broker.forwarding_gate import ForwardingGate
 from twinbus.broker.held_contents import HeldContents
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.moved_locks import MovedLocks
@@ -60,9 +61,12 @@ class StorePool:
         loop = asyncio.get_running_loop()
         self.pressure = StorePressure(self.stores, loop.time, loop.call_later)
         long_work, wide_lanes = LongWork(loop.call_soon, clock), WideLanes()
-        held_contents = HeldContents()
+        held_contents, self.forwarding_gate = HeldContents(), ForwardingGate()
+        shared = long_work, wide_lanes
         self.brokers = [
-            MessageBroker(store.index, store, clock, SystemRandom(), long_work, wide_lanes, store.lease, held_contents)
+            MessageBroker(
+                store.index, store, clock, SystemRandom(), *shared, store.lease, held_contents, self.forwarding_gate
+            )
             for store in self.stores
         ]
         for broker in self.brokers:
@@ -106,6 +110,11 @@ class StorePool:
         self.brokers[index].expect(self.moved_in(index, self.stores[index].epoch))
         self.brokers[index].store_returned()
         self._on_opened(index)
+
+    @property
+    def is_forwarding(self) -> bool:
+        """Whether messages are on their way from one entity to another."""
+        return any(broker.forwarding for broker in self.brokers)
 
     async def start(self) -> None:
         """Open the stores, and return when each has loaded or failed, or after a while if one hangs."""

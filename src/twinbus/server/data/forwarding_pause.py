@@ -1,0 +1,110 @@
+"""How a backup makes the processes of a namespace pause their forwarding while it copies the stores.
+
+    backup                                each process that serves stores, a few times a second
+
+    locks `backup-lock`                   sees that it is locked: lets no message begin its way
+    waits for `forwarding-lock`           has no message on its way any more: gives its share of it back
+    locks `forwarding-lock`, copies       cannot have a share
+    unlocks both                          has a share again: goes on
+
+Only a process that shares `forwarding-lock` forwards, so none that starts or starts again meanwhile does. Both are file locks,
+which the system takes from a process that ends, however it does: after a backup that died, forwarding goes on.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from twinbus.broker.forwarding_gate import ForwardingGate
+from twinbus.clock import Millis
+from twinbus.errors import StoreInUse, StoreUnavailable
+from twinbus.server.data.data_folder import BACKUP_LOCK, FORWARDING_LOCK, open_lock
+
+LOOK_EVERY: Millis = 250
+PATIENCE_S = 30.0
+"""More than a message waits for a store that does not answer (`SILENCE_MAX`)."""
+LOOK_PATIENCE_S = 0.2
+"""Whoever looks whether a lock is held has it for a moment."""
+POLL_S = 0.01
+
+
+class ForwardingShare:
+    """Of the right to forward; of a process that serves stores in this folder. Raises StoreUnavailable if the folder cannot be written."""
+
+    def __init__(self, folder: Path, gate: ForwardingGate, is_forwarding: Callable[[], bool], now: Millis) -> None:
+        self._gate = gate
+        self._is_forwarding = is_forwarding
+        self._backup = open_lock(folder, BACKUP_LOCK)
+        try:
+            self._forwarding = open_lock(folder, FORWARDING_LOCK)
+        except BaseException:
+            os.close(self._backup)
+            raise
+        self._has_share = False
+        self._look_at: Millis = now + LOOK_EVERY
+        gate.close()
+        self._look(now)
+
+    def tick(self, now: Millis) -> None:
+        # A clock that was set back must not keep it from looking.
+        if now >= self._look_at or now < self._look_at - LOOK_EVERY:
+            self._look_at = now + LOOK_EVERY
+            self._look(now)
+
+    def close(self) -> None:
+        os.close(self._forwarding)
+        os.close(self._backup)
+
+    def _look(self, now: Millis) -> None:
+        if not _take(self._backup, fcntl.LOCK_SH):
+            self._gate.close()
+            if self._has_share and not self._is_forwarding():
+                fcntl.flock(self._forwarding, fcntl.LOCK_UN)
+                self._has_share = False
+            return
+        fcntl.flock(self._backup, fcntl.LOCK_UN)
+        self._has_share = self._has_share or _take(self._forwarding, fcntl.LOCK_SH)
+        if self._has_share and not self._gate.is_open:
+            self._gate.open(now)
+
+
+@contextmanager
+def paused_forwarding(folder: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
+    """Of the namespace in this folder, whether or not it is served: inside, no message leaves one store for another.
+
+    Raises StoreInUse while there is another backup, and StoreUnavailable if messages are on their way for too long.
+    """
+    backup = open_lock(folder, BACKUP_LOCK)
+    try:
+        if not _taken_within(backup, LOOK_PATIENCE_S):
+            raise StoreInUse(f"Another backup of the namespace in {folder} is being made. Wait until it ends.")
+        forwarding = open_lock(folder, FORWARDING_LOCK)
+        try:
+            if not _taken_within(forwarding, patience_s):
+                raise StoreUnavailable(
+                    f"The namespace in {folder} has not finished forwarding its messages for {patience_s:.0f} s, and what is "
+                    "on its way would not be in the backup. See whether all stores work ('twinbus store list'), then try again."
+                )
+            yield
+        finally:
+            os.close(forwarding)
+    finally:
+        os.close(backup)
+
+
+def _taken_within(lock: int, patience_s: float) -> bool:
+    deadline = time.monotonic() + patience_s
+    while not (is_taken := _take(lock, fcntl.LOCK_EX)) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    return is_taken
+
+
+def _take(lock: int, kind: int) -> bool:
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
