@@ -4,7 +4,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 
@@ -13,6 +13,7 @@ import pytest
 from twinbus.cli.app import run
 from twinbus.cli.failures import FAILED
 from twinbus.cli.namespaces.running import RunningNamespace, announce
+from twinbus.server.data.data_folder import DataFolder
 
 
 def findings(capsys: pytest.CaptureFixture[str], data: Path) -> dict[str, dict[str, object]]:
@@ -89,8 +90,7 @@ def another_program(answer: bytes) -> Iterator[int]:
 def test_another_program_at_the_port_of_a_namespace_that_was_killed_is_a_fault(
     answer: bytes, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    (tmp_path / "shop").mkdir()
-    with another_program(answer) as port:
+    with another_program(answer) as port, closing(DataFolder(tmp_path / "shop")):
         announce(tmp_path / "shop", RunningNamespace("shop", os.getpid(), "127.0.0.1", port, port, "Endpoint=sb://x"))
         found = findings(capsys, tmp_path)["namespace shop"]
         assert not found["is_good"]

@@ -20,7 +20,7 @@ from tests.gateway.web_token_keys import jwk, key_set
 from twinbus.cli.app import run
 from twinbus.cli.failures import WRONG_USE
 from twinbus.cli.namespaces.next_steps import shown_command
-from twinbus.cli.namespaces.running import RunningNamespace, announce, find_running, read_running
+from twinbus.cli.namespaces.running import RunningNamespace, announce, find_known, find_running, read_running
 from twinbus.errors import ArgumentError
 from twinbus.server import serving
 from twinbus.server.data.data_folder import DataFolder
@@ -82,8 +82,22 @@ def test_a_process_that_is_refused_does_not_withdraw_the_one_with_its_number(
     running = RunningNamespace("shop", os.getpid(), "127.0.0.1", 1, 2, "Endpoint=sb://127.0.0.1:1")
     announce(folder.path, running)
     assert run(["serve", "shop", "--data", str(tmp_path), "--amqp-port", "0", "--http-port", "0"]) == 1
-    folder.close()
     assert read_running(folder.path) == replace(running, also_listens=[])
+    folder.close()
+
+
+def test_a_namespace_that_was_killed_does_not_run_because_another_process_has_its_number(tmp_path: Path) -> None:
+    with contextlib.closing(DataFolder(tmp_path / "shop")) as folder:
+        announce(folder.path, RunningNamespace("shop", os.getpid(), "127.0.0.1", 1, 2, "Endpoint=sb://127.0.0.1:1"))
+        assert read_running(folder.path) is not None
+    assert read_running(folder.path) is None
+    assert find_known(tmp_path, "shop").pid == os.getpid(), "where it is to come back"
+
+
+def test_a_namespace_does_not_run_because_another_command_holds_its_folder(tmp_path: Path) -> None:
+    with contextlib.closing(DataFolder(tmp_path / "shop")) as folder:
+        announce(folder.path, RunningNamespace("shop", os.getppid(), "127.0.0.1", 1, 2, "Endpoint=sb://127.0.0.1:1"))
+        assert read_running(folder.path) is None
 
 
 def test_keys_and_messages_are_for_the_owner_alone(served: Served) -> None:

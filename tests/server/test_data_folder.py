@@ -1,8 +1,10 @@
 import errno
+import fcntl
 import os
 import stat
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse
 from twinbus.server.data.copy_marks import read_mark
 from twinbus.server.data.data_folder import DataFolder
+from twinbus.server.data.folder_lock import LOCK_NAME, holder_of, take
 from twinbus.store.folder.store import FolderStore
 
 
@@ -20,6 +23,28 @@ def test_a_folder_in_use_is_refused_with_the_process_that_has_it(tmp_path: Path)
         DataFolder(tmp_path / "data")
     first.close()
     DataFolder(tmp_path / "data").close()
+
+
+def test_a_folder_can_be_had_although_somebody_looks_whether_it_is_held(tmp_path: Path) -> None:
+    DataFolder(tmp_path).close()
+    looking = os.open(tmp_path / LOCK_NAME, os.O_RDONLY)
+    assert take(looking, fcntl.LOCK_SH)
+    ends = threading.Timer(0.02, os.close, [looking])
+    ends.start()
+    DataFolder(tmp_path).close()
+    ends.join()
+
+
+def test_the_holder_of_a_folder_is_known_by_its_lock(tmp_path: Path) -> None:
+    assert holder_of(tmp_path / "nowhere") is None
+    folder = DataFolder(tmp_path)
+    assert holder_of(tmp_path) == os.getpid()
+    folder.close()
+    assert holder_of(tmp_path) is None
+    folder = DataFolder(tmp_path)
+    (tmp_path / LOCK_NAME).write_text("")  # it has the lock, and has not said who it is
+    assert holder_of(tmp_path) is None
+    folder.close()
 
 
 def test_the_key_is_generated_once_and_readable_by_the_owner_alone(tmp_path: Path) -> None:

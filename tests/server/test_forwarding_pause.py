@@ -18,7 +18,8 @@ from twinbus.errors import StoreInUse, StoreUnavailable
 from twinbus.model.descriptions import QueueDescription
 from twinbus.server.data import backup as backup_module
 from twinbus.server.data.backup import back_up, restore
-from twinbus.server.data.data_folder import BACKUP_LOCK, FORWARDING_LOCK, known_store_paths, open_store
+from twinbus.server.data.data_folder import known_store_paths, open_store
+from twinbus.server.data.folder_lock import BACKUP_LOCK, FORWARDING_LOCK
 from twinbus.server.data.forwarding_pause import LOOK_EVERY, ForwardingShare, paused_forwarding
 from twinbus.server.namespace import NamespaceServer
 from twinbus.server.server_settings import ServerSettings

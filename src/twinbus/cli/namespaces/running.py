@@ -13,6 +13,7 @@ from twinbus.cli.failures import CommandFailed
 from twinbus.client import namespace_http
 from twinbus.client.connecting.connection_string import ConnectionString
 from twinbus.errors import ArgumentError
+from twinbus.server.data.folder_lock import holder_of
 
 FILE_NAME = "running.json"
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}")
@@ -93,7 +94,7 @@ def announce(folder: Path, running: RunningNamespace) -> None:
 def withdraw(folder: Path) -> None:
     """Remove the file if this process wrote it."""
     try:
-        running = read_running(folder)
+        running = _read_announced(folder)
     except CommandFailed:
         return  # somebody else wrote into it
     if running is not None and running.pid == os.getpid():
@@ -101,9 +102,14 @@ def withdraw(folder: Path) -> None:
 
 
 def read_running(folder: Path) -> RunningNamespace | None:
-    """None if nothing runs. A file whose process is gone is ignored: the process was killed."""
+    """None if nothing runs. A file whose process no longer holds the folder is ignored: the process was killed."""
     announced = _read_announced(folder)
-    return announced if announced is not None and _is_alive(announced.pid) else None
+    if announced is None:
+        return None
+    try:
+        return announced if holder_of(folder) == announced.pid else None
+    except PermissionError:
+        raise _of_another_user(folder) from None
 
 
 def _read_announced(folder: Path) -> RunningNamespace | None:
@@ -112,21 +118,15 @@ def _read_announced(folder: Path) -> RunningNamespace | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError:
-        raise CommandFailed(
-            f"The namespace in {folder} belongs to another user. Give its connection string with --connection-string."
-        ) from None
+        raise _of_another_user(folder) from None
     except (ValueError, TypeError):
         raise CommandFailed(f"{folder / FILE_NAME} is damaged. Restart the namespace, which writes it again.") from None
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True  # of another user
-    return True
+def _of_another_user(folder: Path) -> CommandFailed:
+    return CommandFailed(
+        f"The namespace in {folder} belongs to another user. Give its connection string with --connection-string."
+    )
 
 
 def find_running(data: Path, name: str) -> RunningNamespace:

@@ -25,13 +25,13 @@ from twinbus.management.catalog_file import CatalogFile
 from twinbus.server.data.copy_marks import read_mark, require_whole
 from twinbus.server.data.data_folder import (
     COPY_MARK,
-    LOCK_NAME,
     WITNESS_FOLDER,
     DataFolder,
     copy_mark_in,
     known_store_paths,
     witness_of,
 )
+from twinbus.server.data.folder_lock import LOCK_NAME
 from twinbus.server.data.forwarding_pause import paused_forwarding
 from twinbus.store.folder.copying import copy_database, copy_file, copy_store, sync_file
 from twinbus.store.folder.folder_check import check_folder

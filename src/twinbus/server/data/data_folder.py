@@ -1,7 +1,6 @@
 """The folder that holds all data of a namespace, locked by one process at a time and open to its owner alone.
 
-lock             flock of the process that serves the namespace, and its process id
-*-lock           flocks by which a backup pauses forwarding (twinbus.server.data.forwarding_pause)
+lock, *-lock     who holds it, and whether a backup is being made (twinbus.server.data.folder_lock)
 key              the key of RootManageSharedAccessKey and its checksum, mode 600, generated at the first start
 store-count      how many messaging stores the namespace was created with, and its checksum: fragments never move
 catalog...       which entities exist (twinbus.management)
@@ -12,7 +11,6 @@ copy.json        that it is half of a copy, or was moved elsewhere (twinbus.serv
 tls/             a certificate for development, if one was asked for (twinbus.server.tls)
 """
 
-import fcntl
 import os
 import re
 import secrets
@@ -20,9 +18,10 @@ import zlib
 from base64 import b64encode
 from pathlib import Path
 
-from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse, StoreUnavailable
+from twinbus.errors import ArgumentError, StoreDamaged
 from twinbus.management.access_control import ROOT_RULE_NAME
 from twinbus.model.descriptions import AuthorizationRule, Right
+from twinbus.server.data.folder_lock import hold, not_written
 from twinbus.store.folder.identity import announce_new
 from twinbus.store.folder.journal import FOLDER_MODE, make_folder, sync_folder
 from twinbus.store.folder.private_file import write_private
@@ -32,9 +31,6 @@ from twinbus.store.store_limits import StoreLimits
 KEY_BYTES = 32
 OPERATIONS_FOLDER = "operations"
 WITNESS_FOLDER = "known-stores"
-LOCK_NAME = "lock"
-BACKUP_LOCK = "backup-lock"
-FORWARDING_LOCK = "forwarding-lock"
 STORE_COUNT_FILE = "store-count"
 COPY_MARK = "copy.json"
 SUM_INSIDE = re.compile("crc32 [0-9a-f]{8}$")  # of a line that does not end any more
@@ -60,22 +56,8 @@ class DataFolder:
         try:
             make_folder(path)
         except OSError as fault:
-            raise _not_written(path, fault) from None
-        self.lock = open_lock(path, LOCK_NAME)
-        try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(self.lock, 20, 0).decode(errors="replace").strip()
-            os.close(self.lock)
-            raise StoreInUse(
-                f"The data folder {path} is in use by process {holder or 'unknown'}. Stop it, or serve from another folder with --data."
-            ) from None
-        try:
-            os.ftruncate(self.lock, 0)
-            os.pwrite(self.lock, f"{os.getpid()}\n".encode(), 0)
-        except OSError as fault:
-            os.close(self.lock)
-            raise _not_written(path, fault) from None
+            raise not_written(path, fault) from None
+        self.lock = hold(path)
 
     def root_rule(self, wanted_key: str | None) -> AuthorizationRule:
         """The rule with all rights. A wanted key is written only if there is none yet."""
@@ -124,28 +106,10 @@ class DataFolder:
         os.close(self.lock)
 
 
-def open_lock(folder: Path, name: str) -> int:
-    """Raises StoreUnavailable. It belongs to whom the folder does, even if root runs a command there: that user has to open it next."""
-    try:
-        lock = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        owner = folder.stat()
-        if os.geteuid() == 0 and os.fstat(lock).st_uid != owner.st_uid:
-            os.fchown(lock, owner.st_uid, owner.st_gid)
-    except OSError as fault:
-        raise _not_written(folder, fault) from None
-    return lock
-
-
 def copy_mark_in(folder: Path) -> str | None:
     """Also of a folder that another process holds."""
     file = folder / COPY_MARK
     return file.read_text(errors="replace") if file.exists() else None
-
-
-def _not_written(path: Path, fault: OSError) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"The data folder {path} cannot be written: {fault.strerror}. Choose another one with --data."
-    )
 
 
 def _checksum(text: str) -> str:

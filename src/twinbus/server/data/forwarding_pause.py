@@ -13,7 +13,6 @@ which the system takes from a process that ends, however it does: after a backup
 
 import fcntl
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,14 +20,18 @@ from pathlib import Path
 from twinbus.broker.forwarding_gate import ForwardingGate
 from twinbus.clock import Millis
 from twinbus.errors import StoreInUse, StoreUnavailable
-from twinbus.server.data.data_folder import BACKUP_LOCK, FORWARDING_LOCK, open_lock
+from twinbus.server.data.folder_lock import (
+    BACKUP_LOCK,
+    FORWARDING_LOCK,
+    LOOK_PATIENCE_S,
+    open_lock,
+    take,
+    take_within,
+)
 
 LOOK_EVERY: Millis = 250
 PATIENCE_S = 30.0
 """More than a message waits for a store that does not answer (`SILENCE_MAX`)."""
-LOOK_PATIENCE_S = 0.2
-"""Whoever looks whether a lock is held has it for a moment."""
-POLL_S = 0.01
 
 
 class ForwardingShare:
@@ -59,14 +62,14 @@ class ForwardingShare:
         os.close(self._backup)
 
     def _look(self, now: Millis) -> None:
-        if not _take(self._backup, fcntl.LOCK_SH):
+        if not take(self._backup, fcntl.LOCK_SH):
             self._gate.close()
             if self._has_share and not self._is_forwarding():
                 fcntl.flock(self._forwarding, fcntl.LOCK_UN)
                 self._has_share = False
             return
         fcntl.flock(self._backup, fcntl.LOCK_UN)
-        self._has_share = self._has_share or _take(self._forwarding, fcntl.LOCK_SH)
+        self._has_share = self._has_share or take(self._forwarding, fcntl.LOCK_SH)
         if self._has_share and not self._gate.is_open:
             self._gate.open(now)
 
@@ -79,11 +82,11 @@ def paused_forwarding(folder: Path, patience_s: float = PATIENCE_S) -> Iterator[
     """
     backup = open_lock(folder, BACKUP_LOCK)
     try:
-        if not _taken_within(backup, LOOK_PATIENCE_S):
+        if not take_within(backup, fcntl.LOCK_EX, LOOK_PATIENCE_S):
             raise StoreInUse(f"Another backup of the namespace in {folder} is being made. Wait until it ends.")
         forwarding = open_lock(folder, FORWARDING_LOCK)
         try:
-            if not _taken_within(forwarding, patience_s):
+            if not take_within(forwarding, fcntl.LOCK_EX, patience_s):
                 raise StoreUnavailable(
                     f"The namespace in {folder} has not finished forwarding its messages for {patience_s:.0f} s, and what is "
                     "on its way would not be in the backup. See whether all stores work ('twinbus store list'), then try again."
@@ -93,18 +96,3 @@ def paused_forwarding(folder: Path, patience_s: float = PATIENCE_S) -> Iterator[
             os.close(forwarding)
     finally:
         os.close(backup)
-
-
-def _taken_within(lock: int, patience_s: float) -> bool:
-    deadline = time.monotonic() + patience_s
-    while not (is_taken := _take(lock, fcntl.LOCK_EX)) and time.monotonic() < deadline:
-        time.sleep(POLL_S)
-    return is_taken
-
-
-def _take(lock: int, kind: int) -> bool:
-    try:
-        fcntl.flock(lock, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
