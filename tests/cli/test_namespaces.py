@@ -3,13 +3,19 @@
 import json
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from azure.servicebus.management import ServiceBusAdministrationClient
 
 from tests.cli.conftest import Commands, Served, serve
 from twinbus.cli.app import run
+from twinbus.client.administration import administration_client
+from twinbus.definitions.entity_file import read_entity_file, write_entities
+from twinbus.definitions.remote_entities import read_namespace
+from twinbus.definitions.remote_import import RemoteImport
 
 DEFINITION = """\
 [[queue]]
@@ -178,6 +184,51 @@ def test_what_exists_is_left_without_update_and_made_the_same_with_it(
     assert (changed["created"], changed["updated"], changed["deleted"]) == (0, 4, 1)
     assert exported(commands).replace("ARCHIVE", "archive") == DEFINITION
     empty(commands)
+
+
+class Interrupted:
+    """An administration client during whose change of that number somebody presses Ctrl-C."""
+
+    def __init__(self, client: ServiceBusAdministrationClient, count: int) -> None:
+        self._client = client
+        self.left = count
+
+    def __getattr__(self, name: str) -> Any:
+        request = getattr(self._client, name)
+        if not name.startswith(("create_", "update_", "delete_")):
+            return request
+
+        def change(*arguments: Any, **named: Any) -> Any:
+            answer = request(*arguments, **named)
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+            return answer
+
+        return change
+
+
+def test_an_import_that_was_interrupted_anywhere_is_finished_by_the_next_one(
+    commands: Commands, tmp_path: Path
+) -> None:
+    file = tmp_path / "whole.toml"
+    file.write_text(DEFINITION)
+    wanted = read_entity_file(file)
+    is_interrupted, count = True, 0
+    with administration_client(commands.served.ready["connection_string"]) as client:
+        while is_interrupted:
+            count += 1
+            interrupted = Interrupted(client, count)
+            with suppress(KeyboardInterrupt):
+                RemoteImport(cast("ServiceBusAdministrationClient", interrupted), may_update=False).run(wanted)
+            is_interrupted = interrupted.left <= 0
+            RemoteImport(client, may_update=False).run(wanted)
+            assert write_entities(read_namespace(client), as_json=False, with_keys=False) == DEFINITION
+            for queue in client.list_queues():
+                client.delete_queue(queue.name)
+            for topic in client.list_topics():
+                client.delete_topic(topic.name)
+    assert count > len(wanted.queues + wanted.topics + wanted.subscriptions)
 
 
 def test_keys_are_written_on_request_only_and_for_the_owner_alone(others: Commands, tmp_path: Path) -> None:

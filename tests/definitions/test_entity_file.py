@@ -8,7 +8,7 @@ import pytest
 from twinbus.clock import NEVER
 from twinbus.definitions.entity_file import read_entity_file, read_wanted, write_entities
 from twinbus.definitions.toml_text import write_toml
-from twinbus.definitions.wanted_entities import queue_steps
+from twinbus.definitions.wanted_entities import UNFINISHED, queue_steps
 from twinbus.errors import ArgumentError
 from twinbus.model.descriptions import (
     MINUTE,
@@ -87,7 +87,7 @@ def test_queues_come_after_what_they_forward_to_and_circles_are_closed_at_the_en
     back, itself = QueueDescription("b", forward_dead_letters_to="a"), QueueDescription("c", forward_to="c")
     steps = list(queue_steps((first, back, itself)))
     assert [step.wanted for step in steps] == [itself, first, back]
-    assert [step.created for step in steps] == [itself, QueueDescription("a"), back]
+    assert [step.created for step in steps] == [itself, QueueDescription("a", user_metadata=UNFINISHED), back]
 
 
 @pytest.mark.parametrize(

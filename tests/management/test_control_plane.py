@@ -189,7 +189,9 @@ async def test_a_new_subscription_takes_everything_unless_it_says_otherwise(
 ) -> None:
     await control.create_topic(TopicDescription("t"))
     plain = await control.create_subscription(SubscriptionDescription("T", "plain"))
-    own = await control.create_subscription(SubscriptionDescription("t", "own"), RuleDescription("r", SqlFilter("a=1")))
+    own = await control.create_subscription(
+        SubscriptionDescription("t", "own"), [RuleDescription("r", SqlFilter("a=1"))]
+    )
     assert [rule.name for rule in plain.rules] == ["$Default"]
     assert [rule.name for rule in own.rules] == ["r"]
     assert plain.description.topic == "t"  # type: ignore[union-attr]
@@ -201,7 +203,7 @@ async def test_an_unhealthy_fragment_fails_changes_of_rules_and_everything_stays
     control: ControlPlane, catalog: Catalog, runtime: MemoryRuntime
 ) -> None:
     await control.create_topic(TopicDescription("t"))
-    await control.create_subscription(SubscriptionDescription("t", "s"), RuleDescription("rule"))
+    await control.create_subscription(SubscriptionDescription("t", "s"), [RuleDescription("rule")])
     before = catalog.get("t/subscriptions/s").rules
     runtime.is_ill = True
     changes = [

@@ -13,6 +13,7 @@ fragment_transaction    what is done together or not at all; transaction_work is
 entity_settings         what all parts of an entity know of its description
 wide_lanes              which lanes of a namespace may keep more in memory than others
 moved_locks             locks on the way to another node
+forwarding_gate         when forwarding pauses
 held_contents           which contents of locked messages stay in memory
 wakeups, telling        calls at a time, long work in steps, and calls of code outside that may raise
 """

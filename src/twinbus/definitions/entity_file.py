@@ -25,7 +25,7 @@ from twinbus.definitions.table import Table
 from twinbus.definitions.toml_text import write_toml
 from twinbus.definitions.wanted_entities import WantedEntities, check_unique
 from twinbus.errors import ArgumentError
-from twinbus.management.validation import DEFAULT_RULE_NAME
+from twinbus.management.validation import DEFAULT_RULES
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
 
 
@@ -69,7 +69,7 @@ def _write_topic(topic: TopicDescription, wanted: WantedEntities, with_keys: boo
 def _write_subscription(subscription: SubscriptionDescription, wanted: WantedEntities) -> dict[str, Any]:
     table = write_entity(subscription, with_keys=False)
     rules = wanted.rules_of(subscription)
-    if rules is None or rules == (RuleDescription(DEFAULT_RULE_NAME),):
+    if rules is None or rules == DEFAULT_RULES:
         return table
     return table | {"rule": [write_rule(rule) for rule in sorted(rules, key=lambda each: each.name)]}
 

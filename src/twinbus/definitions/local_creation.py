@@ -1,13 +1,13 @@
-"""Creates wanted entities in a namespace of this process; an entity that exists stays as it is."""
+"""Creates wanted entities in a namespace of this process; an entity that exists and is not marked as unfinished stays as it is."""
 
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from twinbus.definitions.wanted_entities import WantedEntities, queue_steps
+from twinbus.definitions.wanted_entities import UNFINISHED, WantedEntities, queue_steps
 from twinbus.errors import EntityAlreadyExists
-from twinbus.management.validation import DEFAULT_RULE_NAME
+from twinbus.management.validation import DEFAULT_RULES
 from twinbus.model.descriptions import (
     QueueDescription,
     RuleDescription,
@@ -32,28 +32,33 @@ async def create_entities(control: "ControlPlane", wanted: WantedEntities, new_k
 
 
 async def _create_queues(control: "ControlPlane", queues: tuple[QueueDescription, ...]) -> None:
-    unfinished: list[QueueDescription] = []
     for step in queue_steps(queues):
         with suppress(EntityAlreadyExists):
             await control.create_queue(step.created)
-            if step.created != step.wanted:
-                unfinished.append(step.wanted)
-    for queue in unfinished:
-        await control.update(queue)
+    for queue in queues:
+        await _finish(control, queue)
+
+
+async def _finish(control: "ControlPlane", queue: QueueDescription) -> None:
+    """If it was created without forwarding, now or when this was interrupted."""
+    found = control.catalog.find(queue.name)
+    if found is None or not isinstance(found.description, QueueDescription):
+        return  # a topic has the name
+    if found.description.user_metadata == UNFINISHED:
+        # Its keys may be in use: those that were generated now are not taken.
+        await control.update(replace(queue, authorization_rules=found.description.authorization_rules))
 
 
 async def _create_subscription(
     control: "ControlPlane", subscription: SubscriptionDescription, rules: tuple[RuleDescription, ...] | None
 ) -> None:
-    topic, name = subscription.topic, subscription.name
-    with suppress(EntityAlreadyExists):
-        # Created with its first rule, so that it never takes a message that none of its rules matches.
-        await control.create_subscription(subscription, rules[0] if rules else None)
-        if rules == ():
-            await control.delete_rule(topic, name, DEFAULT_RULE_NAME)
-    for rule in rules or ():
-        with suppress(EntityAlreadyExists):
-            await control.create_rule(topic, name, rule)
+    try:
+        # Created with its rules, so that it never takes a message that none of them matches.
+        await control.create_subscription(subscription, DEFAULT_RULES if rules is None else rules)
+    except EntityAlreadyExists:
+        for rule in rules or ():
+            with suppress(EntityAlreadyExists):
+                await control.create_rule(subscription.topic, subscription.name, rule)
 
 
 def _with_keys(description: T, new_key: Callable[[], str]) -> T:

@@ -1,16 +1,17 @@
 """Creates wanted entities over the administration API, and updates those that differ if asked to.
 
-The namespace is read first and nothing is sent for an entity that is as wanted: a second import changes nothing.
+The namespace is read first and nothing is sent for an entity that is as wanted: a second import changes nothing. What an
+interrupted import has left unfinished is marked, and finished by the next one, whether or not that may update.
 """
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinbus.definitions.remote_entities import client_properties, read_namespace
 from twinbus.definitions.remote_rules import client_action, client_filter
-from twinbus.definitions.wanted_entities import WantedEntities, queue_steps
-from twinbus.management.validation import DEFAULT_RULE_NAME
+from twinbus.definitions.wanted_entities import UNFINISHED, WantedEntities, queue_steps
+from twinbus.management.validation import DEFAULT_RULES
 from twinbus.model.descriptions import (
     AuthorizationRule,
     QueueDescription,
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
 T = TypeVar("T", QueueDescription, TopicDescription)
-
-DEFAULT_RULES = (RuleDescription(DEFAULT_RULE_NAME),)
 
 
 @dataclass
@@ -45,9 +44,13 @@ class RemoteImport:
         known = {(path_key(each.topic), path_key(each.name)): each for each in there.subscriptions}
         for subscription in wanted.subscriptions:
             found = known.get((path_key(subscription.topic), path_key(subscription.name)))
-            self._subscription(subscription, found)
-            rules = None if found is None else there.rules_of(found)
-            self._rules(subscription, wanted.rules_of(subscription), rules)
+            rules = wanted.rules_of(subscription)
+            if found is None or found.user_metadata == UNFINISHED:
+                known_rules = None if found is None else there.rules_of(found)
+                self._make_subscription(subscription, rules, known_rules)
+            else:
+                self._update_subscription(subscription, found)
+                self._rules(subscription, rules, there.rules_of(found) or (), is_new=False)
 
     def _topic(self, topic: TopicDescription, found: TopicDescription | None) -> None:
         # The client cannot send it, so it is not compared either.
@@ -71,26 +74,44 @@ class RemoteImport:
             if found is not None and self._should_update(found, after := _on_top_of(found, queue)):
                 unfinished.append(after)
         for queue in unfinished:
-            self.client.update_queue(self.client.get_queue(queue.name), **client_properties(queue))
+            self.client.update_queue(self.client.get_queue(queue.name), **_finished_properties(queue))
 
-    def _subscription(self, subscription: SubscriptionDescription, found: SubscriptionDescription | None) -> None:
-        topic, properties = subscription.topic, client_properties(subscription)
-        if found is None:
-            self.client.create_subscription(topic, subscription.name, **properties)
+    def _make_subscription(
+        self,
+        subscription: SubscriptionDescription,
+        rules: tuple[RuleDescription, ...] | None,
+        there: tuple[RuleDescription, ...] | None,
+    ) -> None:
+        """`there`: the rules of one that an import has left unfinished. It is marked until its rules are as wanted."""
+        topic, name = subscription.topic, subscription.name
+        if there is None:
+            first = subscription if rules is None else replace(subscription, user_metadata=UNFINISHED)
+            self.client.create_subscription(topic, name, **client_properties(first))
             self.counts["created"] += 1
-        elif self._should_update(found, replace(subscription, topic=found.topic, name=found.name)):
+            if rules is None:
+                return
+        else:
+            self.counts["updated"] += 1
+        self._rules(subscription, rules, DEFAULT_RULES if there is None else there, is_new=True)
+        found = self.client.get_subscription(topic, name)
+        self.client.update_subscription(topic, found, **_finished_properties(subscription))
+
+    def _update_subscription(self, subscription: SubscriptionDescription, found: SubscriptionDescription) -> None:
+        if self._should_update(found, replace(subscription, topic=found.topic, name=found.name)):
+            topic, properties = subscription.topic, client_properties(subscription)
             self.client.update_subscription(topic, self.client.get_subscription(topic, found.name), **properties)
 
     def _rules(
         self,
         subscription: SubscriptionDescription,
         wanted: tuple[RuleDescription, ...] | None,
-        there: tuple[RuleDescription, ...] | None,
+        there: tuple[RuleDescription, ...],
+        *,
+        is_new: bool,
     ) -> None:
-        """`there` is None for a subscription that was just created; what happens to its $Default is not counted as a change."""
-        is_new = there is None
+        """What happens to the $Default of a new subscription is not counted as a change."""
         is_whole = is_new or self.may_update
-        known = {path_key(rule.name): rule for rule in (DEFAULT_RULES if there is None else there)}
+        known = {path_key(rule.name): rule for rule in there}
         names = subscription.topic, subscription.name
         for rule in DEFAULT_RULES if wanted is None and is_whole else wanted or ():
             found = known.pop(path_key(rule.name), None)
@@ -109,8 +130,12 @@ class RemoteImport:
             self.client.delete_rule(*names, rule.name)
             self.counts["deleted"] += not is_new
 
-    def _should_update(self, found: object, after: object) -> bool:
-        is_change = self.may_update and found != after
+    def _should_update(
+        self,
+        found: QueueDescription | TopicDescription | SubscriptionDescription,
+        after: QueueDescription | TopicDescription | SubscriptionDescription,
+    ) -> bool:
+        is_change = found != after and (self.may_update or found.user_metadata == UNFINISHED)
         self.counts["updated" if is_change else "unchanged"] += 1
         return is_change
 
@@ -121,6 +146,11 @@ def _on_top_of(found: T, wanted: T) -> T:
     known = {rule.name: rule for rule in found.authorization_rules}
     merged = tuple(_with_keys_of(rule, known.get(rule.name)) for rule in rules)
     return replace(wanted, name=found.name, authorization_rules=merged)
+
+
+def _finished_properties(description: QueueDescription | SubscriptionDescription) -> dict[str, Any]:
+    """With an empty text in the place of the mark: a namespace may keep what a request omits."""
+    return client_properties(description) | {"user_metadata": description.user_metadata or ""}
 
 
 def _with_keys_of(rule: AuthorizationRule, found: AuthorizationRule | None) -> AuthorizationRule:

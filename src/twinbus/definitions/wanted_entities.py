@@ -2,14 +2,21 @@
 
 A forwarding target has to exist first, and dead letters may come back to the queue they left. So topics come first, then
 queues after their targets, then subscriptions; a queue in a circle is created without forwarding and updated at the end.
+
+Whoever creates them may be interrupted at any point. What is made in several steps is marked until the last one, in its own
+properties, so that whoever creates the same entities again knows that it is not as somebody wanted it, and finishes it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from twinbus.errors import ArgumentError
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.paths import path_key
+
+UNFINISHED: Final = "unfinished import by twinbus"
+"""In the user metadata of an entity that is made in several steps, until the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +33,7 @@ class WantedEntities:
 
 @dataclass(frozen=True, slots=True)
 class QueueStep:
-    """`created` is how to create it; where that differs from `wanted`, it is updated once all queues exist."""
+    """`created` is how to create it; where that differs from `wanted`, it is marked, and updated once all queues exist."""
 
     wanted: QueueDescription
     created: QueueDescription
@@ -43,7 +50,8 @@ def queue_steps(queues: tuple[QueueDescription, ...]) -> Iterator[QueueStep]:
             yield QueueStep(free, free)
         if not ready:
             bound = waiting.pop(next(iter(waiting)))
-            yield QueueStep(bound, replace(bound, forward_to=None, forward_dead_letters_to=None))
+            first = replace(bound, forward_to=None, forward_dead_letters_to=None, user_metadata=UNFINISHED)
+            yield QueueStep(bound, first)
 
 
 def _targets(queue: QueueDescription) -> set[str]:

@@ -13,7 +13,7 @@ Lives on the event loop. Waiting for the disk happens on a thread of its own.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
@@ -30,9 +30,9 @@ from twinbus.errors import (
 from twinbus.management.catalog import Catalog, Entry, path_of
 from twinbus.management.forward_targets import check_forwarding
 from twinbus.management.peers import NO_PEERS, Peers
-from twinbus.management.quotas import check_room_for_entity, check_room_for_rule, check_room_for_subscription
+from twinbus.management.quotas import check_room_for_entity, check_room_for_rules, check_room_for_subscription
 from twinbus.management.runtime import Counting, Placed, Runtime
-from twinbus.management.validation import DEFAULT_RULE_NAME, check_description, check_rule, check_update
+from twinbus.management.validation import DEFAULT_RULES, check_description, check_rule, check_update
 from twinbus.management.waiting import Turns, answer_of
 from twinbus.model.descriptions import (
     CorrelationFilter,
@@ -113,26 +113,27 @@ class ControlPlane:
         return entry
 
     async def create_subscription(
-        self, description: SubscriptionDescription, default_rule: RuleDescription | None = None
+        self, description: SubscriptionDescription, rules: Sequence[RuleDescription] = DEFAULT_RULES
     ) -> Entry:
-        """With the rule given, or with one named $Default that takes every message."""
+        """With these rules from the first moment."""
         check_description(description)
-        rule = replace(default_rule or RuleDescription(DEFAULT_RULE_NAME), created_at=self.clock.now())
-        check_rule(rule)
+        rules = tuple(replace(rule, created_at=self.clock.now()) for rule in rules)
+        for rule in rules:
+            check_rule(rule)
         async with self._turn_of(description.topic):
             topic = self.topic(description.topic)
             description = replace(description, topic=topic.name)
             self._check_name_is_free(description)
             check_room_for_subscription(self.catalog, topic.name)
-            check_room_for_rule(self.catalog, topic.name, rule)
+            check_room_for_rules(self.catalog, topic.name, rules)
             check_forwarding(self.catalog, description)
             elsewhere = await self.peers.available_stores()
             entity_id = await self._write(self.catalog.new_id)
             now = self.clock.now()
             create = self.runtime.create_subscription
-            await self._ask(lambda reply: create(entity_id, description, (rule,), now, reply, elsewhere))
+            await self._ask(lambda reply: create(entity_id, description, rules, now, reply, elsewhere))
             try:
-                entry = await self._write(lambda: self.catalog.add(entity_id, description, now, (rule,)))
+                entry = await self._write(lambda: self.catalog.add(entity_id, description, now, rules))
                 await self.peers.follow(path_of(description))
             except MessagingError:
                 await self._delete_running_subscription(description.topic, description.name)
@@ -230,7 +231,7 @@ class ControlPlane:
             entry = self.subscription(topic, subscription)
             if entry.rules.find(rule.name) is not None:
                 raise EntityAlreadyExists(f"The rule '{rule.name}' exists already. Choose another name or update it.")
-            check_room_for_rule(self.catalog, topic, rule)
+            check_room_for_rules(self.catalog, topic, [rule])
             await self._change_rule(entry, None, rule)
         return rule
 
@@ -241,7 +242,7 @@ class ControlPlane:
             before = self.rule(topic, subscription, rule.name)
             after = replace(rule, name=before.name, created_at=before.created_at)
             if isinstance(after.filter, CorrelationFilter) is not isinstance(before.filter, CorrelationFilter):
-                check_room_for_rule(self.catalog, topic, after)
+                check_room_for_rules(self.catalog, topic, [after])
             await self._change_rule(entry, before, after)
         return after
 

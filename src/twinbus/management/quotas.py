@@ -1,6 +1,6 @@
 """How much a namespace holds: counts go in, QuotaExceeded comes out where one more is too many."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from twinbus.errors import QuotaExceeded
@@ -63,16 +63,17 @@ def check_room_for_subscription(catalog: Catalog, topic: str) -> None:
         )
 
 
-def check_room_for_rule(catalog: Catalog, topic: str, rule: RuleDescription) -> None:
-    """Whether the topic takes this rule besides those it has."""
+def check_room_for_rules(catalog: Catalog, topic: str, rules: Sequence[RuleDescription]) -> None:
+    """Whether the topic takes these rules besides those it has."""
     counts = count_filters(catalog.subscriptions(topic))
-    is_correlation = isinstance(rule.filter, CorrelationFilter)
-    if not is_correlation and counts.sql >= SQL_FILTER_COUNT_MAX:
+    correlation_count = sum(isinstance(rule.filter, CorrelationFilter) for rule in rules)
+    sql_count = len(rules) - correlation_count
+    if sql_count and counts.sql + sql_count > SQL_FILTER_COUNT_MAX:
         raise QuotaExceeded(
             f"The topic '{topic}' has {SQL_FILTER_COUNT_MAX} SQL filters, which is the limit. "
             "Delete rules, or use correlation filters."
         )
-    if is_correlation and counts.correlation >= CORRELATION_FILTER_COUNT_MAX:
+    if correlation_count and counts.correlation + correlation_count > CORRELATION_FILTER_COUNT_MAX:
         raise QuotaExceeded(
             f"The topic '{topic}' has {CORRELATION_FILTER_COUNT_MAX} correlation filters, which is the limit. Delete rules."
         )

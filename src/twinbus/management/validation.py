@@ -28,6 +28,8 @@ from twinbus.model.paths import check_entity_path, check_subscription_name, path
 from twinbus.model.rules.compiled import compile_rule
 
 DEFAULT_RULE_NAME = "$Default"
+DEFAULT_RULES = (RuleDescription(DEFAULT_RULE_NAME),)
+"""Of a new subscription that names none: it takes every message."""
 TEXT_LENGTH_MAX = 1_024
 PAIRS_MAX = 64
 ACCESS_RULES_MAX = 12

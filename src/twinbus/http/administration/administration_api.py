@@ -15,8 +15,8 @@ from twinbus.http.administration.administration_request import (
     RequestContext,
     read_api_version,
     read_content,
-    read_default_rule,
     read_entity,
+    read_first_rules,
     read_subscription,
 )
 from twinbus.http.administration.presenter import Presenter, etag_of
@@ -178,7 +178,7 @@ class AdministrationApi:
         if _is_update(request):
             path = subscription_path(topic, name)
             return self._one(request, await presenter.entity(await self._update(request, path, read)))
-        entry = await self._control.create_subscription(read(None), read_default_rule(element))
+        entry = await self._control.create_subscription(read(None), read_first_rules(element))
         return self._one(request, await presenter.entity(entry), 201)
 
     async def _update(

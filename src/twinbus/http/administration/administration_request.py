@@ -4,7 +4,7 @@ Text goes in, values come out, or ArgumentError says what to send instead.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from twinbus.http.atom.access_xml import read_access_rules
 from twinbus.http.atom.entity_reader import read_fields
 from twinbus.http.atom.rule_xml import read_rule_description
 from twinbus.http.atom.xml_reader import Element, parse_xml
-from twinbus.management.validation import DEFAULT_RULE_NAME, requested_size_mb
+from twinbus.management.validation import DEFAULT_RULE_NAME, DEFAULT_RULES, requested_size_mb
 from twinbus.model.descriptions import (
     EntityDescription,
     QueueDescription,
@@ -80,12 +80,12 @@ def read_subscription(
     return SubscriptionDescription(topic=topic, name=name, **fields)
 
 
-def read_default_rule(element: Element) -> RuleDescription | None:
-    """The rule that a new subscription starts with, if the request names one."""
+def read_first_rules(element: Element) -> Sequence[RuleDescription]:
+    """That a new subscription starts with: the one that the request names, or one that takes every message."""
     found = element.child("DefaultRuleDescription")
     if found is None or not found.children:
-        return None
-    return read_rule_description(found.text_of("Name") or DEFAULT_RULE_NAME, found)
+        return DEFAULT_RULES
+    return [read_rule_description(found.text_of("Name") or DEFAULT_RULE_NAME, found)]
 
 
 def _keep(fields: dict[str, Any], before: EntityDescription | None, api_version: str) -> None:
