@@ -95,6 +95,22 @@ def test_a_store_whose_folder_is_gone_is_lost_until_the_loss_is_accepted(
         assert served.stop() == 0
 
 
+def test_a_store_that_does_not_open_after_its_loss_was_accepted_is_not_called_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serve(tmp_path, "gone") as served:
+        assert served.stop() == 0
+    shutil.rmtree(tmp_path / "gone" / "stores" / "01")
+    (tmp_path / "gone" / "stores" / "01").touch()  # such as a link to a volume that is broken
+    with serve(tmp_path, "gone") as served:
+        commands = Commands(served, capsys)
+        assert commands.text("store", "accept-loss", "-n", "gone", "1", "--yes", code=1) == ""
+        assert "The loss is accepted, but messaging store 1 of 'gone' is not up yet, but lost: " in commands.errors
+        commands.text("store", "up", "-n", "gone", "1", code=1)
+        assert "Messaging store 1 of 'gone' is not up yet, but lost: " in commands.errors
+        assert served.stop() == 0
+
+
 def test_a_store_that_cannot_be_checked_to_the_end_is_not_called_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

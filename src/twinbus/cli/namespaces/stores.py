@@ -1,6 +1,7 @@
 """`twinbus store`: show the messaging stores of a namespace, check them, switch them off and on."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -75,8 +76,10 @@ def accept_loss(
     accept(witness_of(paths[index]))
     running = read_running(call.folder)
     if running is not None:
-        for action in ("down", "up"):
-            running.ask("POST", f"/$stores/{index}/{action}")
+        running.ask("POST", f"/$stores/{index}/down")
+        _require(
+            running.ask("POST", f"/$stores/{index}/up"), "up", call.namespace, "The loss is accepted, but messaging"
+        )
     when = "when the namespace starts" if running is None else "now"
     call.output.done(
         f"Messaging store {index} of '{call.namespace}' opens {when} with the data that is left.",
@@ -196,19 +199,23 @@ def _switch(call: Call, index: int | None, action: str, *, all_stores: bool) -> 
     count = len(call.ask("GET", "/$stores"))
     _require_store(call, index, count)
     for each in range(count) if index is None else [index]:
-        store = call.ask("POST", f"/$stores/{each}/{action}")
-        if store["condition"] != action:
-            fault = f": {store['fault']}" if store["fault"] else ""
-            raise CommandFailed(
-                f"Messaging store {each} of '{namespace}' is not {action} yet, but {store['condition']}{fault}. "
-                "Check it with 'twinbus store list'."
-            )
+        _require(call.ask("POST", f"/$stores/{each}/{action}"), action, namespace)
     which, verb = (f"All {count} messaging stores", "are") if index is None else (f"Messaging store {index}", "is")
     if index is None and count == 1:
         which, verb = "The only messaging store", "is"
     call.output.done(
         f"{which} of '{namespace}' {verb} switched {action}.", namespace=namespace, index=index, switched=action
     )
+
+
+def _require(store: Mapping[str, object], condition: str, namespace: str, before: str = "Messaging") -> None:
+    """Raises CommandFailed if the store is not in that condition after it was switched."""
+    if store["condition"] != condition:
+        fault = f": {store['fault']}" if store["fault"] else ""
+        raise CommandFailed(
+            f"{before} store {store['index']} of '{namespace}' is not {condition} yet, but "
+            f"{store['condition']}{fault}. Check it with 'twinbus store list'."
+        )
 
 
 def _require_store(call: Call, index: int | None, count: int) -> None:
