@@ -43,6 +43,7 @@ class Recorder:
         self.set_aside: list[Damage] = []
         self.presses = False
         self.room = RoomLeft.ENOUGH
+        self.is_silent = False
 
     def open(self) -> Any:
         if self.is_damaged:
@@ -82,6 +83,9 @@ class Recorder:
         return 0
 
     def kept_in(self) -> str:
+        if self.is_silent:
+            self.is_silent = False
+            raise StoreUnavailable("the database went away")
         return "memory"
 
     def damage(self) -> list[Damage]:
@@ -453,6 +457,19 @@ def test_a_store_that_cannot_be_opened_after_it_was_switched_on_again_is_lost(wo
     world.step()
     assert world.port.condition is StoreCondition.LOST
     assert world.port.fault == "the disk is gone"
+
+
+def test_a_store_that_fails_while_it_says_where_it_is_kept_is_closed_and_opened_again(world: World) -> None:
+    world.port.down()
+    world.step()
+    world.store.is_silent = True
+    world.port.up()
+    world.step()
+    assert world.seen == ["lost: messaging store 3 is switched off", "lost: the database went away"]
+    assert world.store.closed == 2
+    while not world.port.is_up:
+        world.step()
+    assert world.store.opened == 3
 
 
 def test_a_store_that_nobody_asks_anything_rests_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,9 +178,7 @@ class StoreWorker(Generic[Store, Part]):
 
     def _open(self) -> None:
         try:
-            self._store = self._open_store()
-            set_aside = [str(damage) for damage in self._store.damage()]
-            kept_in, epoch = self._store.kept_in(), self._store.epoch()
+            self._store, returned = self._opened()
         except StoreTaken as fault:
             self._not_opened(str(fault), REOPEN_PAUSE_S, StoreCondition.TAKEN)
         except StoreUnavailable as fault:
@@ -190,9 +188,18 @@ class StoreWorker(Generic[Store, Part]):
             self._not_opened(f"{self._name} cannot be opened: {broken!r}", REOPEN_PAUSE_S)
         else:
             self._condition, self._fault = StoreCondition.UP, ""
-            self._events.append(Returned(set_aside, kept_in, epoch))
+            self._events.append(returned)
             self._report_strain()
         self._send()
+
+    def _opened(self) -> tuple[Store, Returned]:
+        """The store, and what there is to say of it. One that cannot say it, since its database went away again, is not open."""
+        store = self._open_store()
+        try:
+            return store, Returned([str(damage) for damage in store.damage()], store.kept_in(), store.epoch())
+        except BaseException:
+            self._close(store)
+            raise
 
     def _not_opened(self, fault: str, pause_s: float, condition: StoreCondition = StoreCondition.LOST) -> None:
         self._reopen_at = time.monotonic() + pause_s
