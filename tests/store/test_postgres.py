@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from tests.contract.rows import EVERY_STATE, HERE, UNLIMITED, everything, holding, numbers, row
 from tests.postgres_server import PostgresServer, is_installed
@@ -19,10 +20,11 @@ from twinbus.store.changes import Enqueued, FragmentCreated, Removed
 from twinbus.store.damage import CheckedPage
 from twinbus.store.durable import DurableStore
 from twinbus.store.postgres import connection as postgres_connection
-from twinbus.store.postgres.connection import in_our_words
+from twinbus.store.postgres.connection import Connection, in_our_words
 from twinbus.store.postgres.journal import PART_BYTES
 from twinbus.store.postgres.lease import LEASE_S, TAKEN, TRUSTED_S, LeaseKeeper, lease_states
 from twinbus.store.postgres.place import Owner, PostgresPlace, has_secret, server_of
+from twinbus.store.postgres.statements import JOURNAL_COUNT
 from twinbus.store.postgres.store import PostgresStore
 from twinbus.store.store_limits import StoreLimits
 
@@ -146,19 +148,40 @@ def test_journals_are_used_in_turns_and_emptied(here: PostgresPlace) -> None:
 
 
 def test_who_reads_a_journal_delays_only_its_emptying(here: PostgresPlace) -> None:
-    """As a backup does."""
+    """As a backup does: it locks all tables at its beginning, and each journal is used several times before it ends."""
     store = opened(here)
     holding(store, row(1))
     with psycopg.connect(here.dsn) as backup:
-        backup.execute(f"SELECT count(*) FROM {here.schema}.journal_1".encode())
-        store.checkpoint()
-        add(store, 2)
-        store.checkpoint()
-        assert numbers(everything(store)) == [1, 2]
-    add(store, 3)
-    store.checkpoint()
+        for turn in range(JOURNAL_COUNT):
+            backup.execute(f"LOCK TABLE {here.schema}.journal_{turn} IN ACCESS SHARE MODE".encode())
+        for number in range(2, 3 * JOURNAL_COUNT):
+            add(store, number)
+            store.checkpoint()
+        add(store, number + 1)
+        end_lease(here)
+        successor = opened(here)
+        assert numbers(everything(successor)) == list(range(1, number + 2))
+        successor.checkpoint()
+    add(successor, number + 2)
+    successor.checkpoint()
     assert run_sql(here, "SELECT count(*) FROM segments") == [(1,)]
+    assert [run_sql(here, f"SELECT count(*) FROM journal_{turn}") for turn in range(JOURNAL_COUNT)] == [[(0,)]] * 3
+    assert numbers(everything(successor)) == list(range(1, number + 3))
+    successor.close()
     store.close()
+
+
+def test_a_transaction_that_is_rolled_back_costs_no_statement_that_is_run_again_and_again(here: PostgresPlace) -> None:
+    connection = Connection(here.dsn, "repeated")
+    connection.raw.execute("CREATE TEMPORARY TABLE counted (number BIGINT)")
+    for number in range(3):
+        for _ in range(2):
+            assert connection.change(b"count", b"INSERT INTO counted VALUES ($1::bigint)", number) == 1
+        connection.cursor.execute(b"SELECT %s", (number,), prepare=True)
+        with pytest.raises(psycopg.errors.DivisionByZero), connection.transaction():
+            connection.raw.execute("SELECT 1 / 0")
+    assert connection.one("SELECT count(*) FROM counted") == (6,)
+    connection.close()
 
 
 def test_a_store_whose_server_is_gone_fails_and_returns_with_it(
@@ -337,6 +360,25 @@ def test_the_schema_of_a_newer_release_is_refused(here: PostgresPlace) -> None:
     run_sql(here, "UPDATE store SET version = version + 1")
     with pytest.raises(StoreDamaged, match="newer release"):
         opened(here)
+
+
+def test_sessions_are_not_ended_or_isolated_by_what_the_database_has_as_a_default(postgres_dsn: str) -> None:
+    wanted = {
+        "idle_session_timeout": "0",
+        "idle_in_transaction_session_timeout": "10s",
+        "statement_timeout": "0",
+        "lock_timeout": "0",
+        "default_transaction_isolation": "read committed",
+    }
+    connection = Connection(postgres_dsn, "version")
+    if connection.raw.info.server_version >= 170_000:
+        wanted["transaction_timeout"] = "0"
+    connection.close()
+    given = {name: "serializable" if name.endswith("isolation") else "10min" for name in wanted}
+    options = " ".join(f"-c {name}={value}" for name, value in given.items())
+    connection = Connection(make_conninfo(postgres_dsn, options=options), "defaults")
+    assert {name: connection.one(f"SHOW {name}")[0] for name in wanted} == wanted
+    connection.close()
 
 
 def test_an_older_server_is_refused(here: PostgresPlace, monkeypatch: pytest.MonkeyPatch) -> None:

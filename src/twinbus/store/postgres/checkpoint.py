@@ -27,7 +27,7 @@ Item = TypeVar("Item")
 def write_checkpoint(connection: Connection, layer: Layer, epoch: int) -> None:
     segment = layer.segment
     assert isinstance(segment, SegmentRows)
-    with connection.raw.transaction():
+    with connection.transaction():
         if connection.cursor.execute(SQL["require_epoch"], (epoch,)).fetchone() is None:
             raise fenced(f"segment {segment.number}")
         for fragment, overlay in layer.fragments.items():

@@ -5,6 +5,8 @@ standby may not. `require_no_warning` turns that into a failure.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from struct import Struct
 from typing import Any, Final
 
@@ -36,7 +38,12 @@ SET synchronous_commit = {durability};
 SET client_min_messages = warning;
 SET lock_timeout = 0;
 SET statement_timeout = 0;
+SET idle_session_timeout = 0;
+SET default_transaction_isolation = 'read committed';
+SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout';
 """
+"""Whatever the database has as a default: a store may be idle for days, and a checkpoint take minutes. Servers before version 17 know
+no timeout for a transaction."""
 ATTEMPT = re.compile(r"^- host: '(.*?)', port: '(.*?)'(?:, hostaddr: '.*?')?: (?:.*failed: )?(.*)$", re.MULTILINE)
 """A line of what psycopg says if several hosts were tried."""
 WEAKER = ("off", "local", "remote_write")
@@ -49,7 +56,8 @@ class Connection:
         """Raises StoreUnavailable, or StoreDamaged if trying again does not help."""
         self._server = server_of(dsn)
         self._warning = ""
-        self._prepared: set[bytes] = set()
+        self._prepared: dict[bytes, bytes] = {}  # what the server calls them
+        self._rollback_count = 0
         self.raw = _connect(dsn, application)
         WATCH.add(self.raw, application, patience)
         try:
@@ -82,13 +90,27 @@ class Connection:
 
         It is prepared under this name the first time; its integers are of the type bigint.
         """
-        if name not in self._prepared:
-            self._succeeded(self.raw.call(self.raw.pgconn.prepare, name, statement))
-            self._prepared.add(name)
+        prepared = self._prepared.get(name)
+        if prepared is None:
+            prepared = b"%s_%d" % (name, self._rollback_count)
+            self._succeeded(self.raw.call(self.raw.pgconn.prepare, prepared, statement))
+            self._prepared[name] = prepared
         binary = [BIGINT.pack(value) if isinstance(value, int) else value for value in values]
         formats = [pq.Format.BINARY] * len(binary)
-        result = self._succeeded(self.raw.call(self.raw.pgconn.exec_prepared, name, binary, formats))
+        result = self._succeeded(self.raw.call(self.raw.pgconn.exec_prepared, prepared, binary, formats))
         return result.command_tuples or 0
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Rolled back if this is left with an error. psycopg has the server forget every prepared statement then, those of `change`
+        too if there is one of its own."""
+        try:
+            with self.raw.transaction():
+                yield
+        except BaseException:
+            self._prepared.clear()
+            self._rollback_count += 1
+            raise
 
     def _succeeded(self, result: pq.abc.PGresult) -> pq.abc.PGresult:
         if result.status != pq.ExecStatus.COMMAND_OK:

@@ -51,7 +51,7 @@ class SegmentRows:
         if len(body) <= PART_BYTES:
             self._insert(0, self.end, body)
         else:
-            with self._connection.raw.transaction():
+            with self._connection.transaction():
                 for part, first in enumerate(range(0, len(body), PART_BYTES)):
                     self._insert(part, self.end + first, body[first : first + PART_BYTES])
         self._connection.require_no_warning()

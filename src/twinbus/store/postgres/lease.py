@@ -49,7 +49,7 @@ def take_over(connection: Connection, place: LeasedPlace, owner: Owner) -> int:
 
     Raises StoreTaken. What the owner before has under way is ended or waited for, so all it was ever told is there.
     """
-    with connection.raw.transaction():
+    with connection.transaction():
         connection.raw.execute(sql.SQL("SET LOCAL statement_timeout = {}").format(sql.Literal(TAKEOVER_TIMEOUT)))
         former, address, is_live = connection.one(SQL["lock_lease"].decode())
         if is_live and former != owner.id:

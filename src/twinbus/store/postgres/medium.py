@@ -31,8 +31,8 @@ from twinbus.store.statements import load_schema
 SCHEMA_VERSION = 1
 ADVICE = "Name the servers with --store in the order of the first start, or restore the database."
 TRUNCATE_WAIT = "100ms"
-TRUNCATE_WAIT_LAST = "10s"
-"""When the journal is needed for the next segment."""
+DELETE_WAIT = "10s"
+"""For the lock of somebody who lets nobody write, as no backup does."""
 
 
 class PostgresMedium:
@@ -127,9 +127,10 @@ class PostgresMedium:
 
     def create_segment(self, number: int, first_sequence: int) -> SegmentRows:
         connection = self._open()
-        if self._retired:
-            self._empty_journals(TRUNCATE_WAIT_LAST if number - JOURNAL_COUNT in self._retired else TRUNCATE_WAIT)
-        with connection.raw.transaction():
+        self._empty_journals()
+        if number - JOURNAL_COUNT in self._retired:
+            self._delete_rows(number - JOURNAL_COUNT)
+        with connection.transaction():
             self._require_epoch(connection)
             connection.raw.execute(SQL["put_segment"], (number, first_sequence))
         connection.require_no_warning()
@@ -146,22 +147,28 @@ class PostgresMedium:
     def retire_segment(self, number: int) -> None:
         """Its rows go as soon as nobody reads them, as a backup may: the journal is needed two segments later."""
         self._retired.append(number)
-        self._empty_journals(TRUNCATE_WAIT)
+        self._empty_journals()
 
-    def _empty_journals(self, wait: str) -> None:
-        connection = self._open()
+    def _empty_journals(self) -> None:
         for number in list(self._retired):
             try:
-                with connection.raw.transaction():
-                    self._require_epoch(connection)
-                    connection.raw.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(wait)))
-                    connection.raw.execute(SQL["delete_segment"], (number,))
-                    connection.raw.execute(journal_statement("truncate", number))
+                self._forget_segment(number, TRUNCATE_WAIT, "truncate")
             except psycopg.errors.LockNotAvailable:
-                if wait == TRUNCATE_WAIT_LAST:
-                    raise
                 return
-            self._retired.remove(number)
+
+    def _delete_rows(self, number: int) -> None:
+        """Its journal is needed, and a backup that takes an hour still has it: what is deleted can go on being read. The space comes
+        back when the journal is emptied the next time."""
+        self._forget_segment(number, DELETE_WAIT, "delete_rows", number)
+
+    def _forget_segment(self, number: int, wait: str, statement: str, *parameters: int) -> None:
+        connection = self._open()
+        with connection.transaction():
+            self._require_epoch(connection)
+            connection.raw.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(wait)))
+            connection.raw.execute(SQL["delete_segment"], (number,))
+            connection.raw.execute(journal_statement(statement, number), parameters or None)
+        self._retired.remove(number)
 
     def _require_epoch(self, connection: Connection) -> None:
         if connection.raw.execute(SQL["require_epoch"], (self.epoch,)).fetchone() is None:

@@ -12,7 +12,7 @@ def create_schema(connection: Connection, schema: str, fill: Callable[[], None])
     """If it does not exist: `fill` creates what is in it, in the same transaction."""
     if schema_exists(connection, schema):
         return
-    with connection.raw.transaction():
+    with connection.transaction():
         # Two that start at the same moment create it one after the other.
         connection.one(SQL["lock_creation"].decode(), schema)
         if schema_exists(connection, schema):

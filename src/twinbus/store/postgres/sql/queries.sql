@@ -67,6 +67,9 @@ DELETE FROM segments WHERE number = %s;
 -- name: truncate
 TRUNCATE {journal};
 
+-- name: delete_rows
+DELETE FROM {journal} WHERE segment = %s;
+
 -- name: batches
 SELECT sequence, part, start, body FROM {journal} WHERE segment = %s ORDER BY sequence, part;
 
