@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.rows import HERE, everything, holding, row
+from tests.contract.rows import HERE, everything, holding, numbers, row
 from tests.store.held_tasks import HeldTasks
 from twinbus.errors import StoreUnavailable
 from twinbus.store.changes import Enqueued, FragmentCreated, Removed
@@ -230,6 +230,26 @@ def test_segments_get_shorter_with_the_space_that_is_left(tmp_path: Path, disk: 
         store.commit([Enqueued(HERE, [row(number, LARGE)])])
         store.wait_for_checkpoint()
     assert segment_numbers(tmp_path)[-1] > 1, "six megabytes are more than a share of a quarter of what is left"
+    store.close()
+
+
+def test_without_space_for_a_segment_the_last_one_goes_on(tmp_path: Path, disk: Disk) -> None:
+    store = FolderStore(tmp_path)
+    holding(store, *(row(number, LARGE) for number in range(1, 11)))
+    disk.free = SEGMENT_BYTES_MIN - 1
+    assert store.room_left() is RoomLeft.NONE
+    for number in range(1, 10):
+        store.commit([Removed(HERE, [number])])
+        store.catch_up()
+    assert segment_numbers(tmp_path) == [1], (
+        "two megabytes are more than a share, and there is no room for the next segment"
+    )
+    assert numbers(everything(store)) == [10]
+    disk.free = SEGMENT_BYTES_MIN
+    assert store.room_left() is RoomLeft.NONE
+    store.commit([Removed(HERE, [10])])
+    store.catch_up()
+    assert segment_numbers(tmp_path) == [1, 2]
     store.close()
 
 

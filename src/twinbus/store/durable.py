@@ -411,7 +411,8 @@ class DurableStore:
         reached the tables.
 
         A checkpoint waits until the top is half full again: most of what is sealed may have been received by then. One for which
-        there was no space waits for the next rest.
+        there was no space waits for the next rest. Without space for a segment the top one goes on: what removes messages finds
+        room in it, and a store that fails because it cannot begin another one would make those who receive begin again.
         """
         checkpoints = self._checkpoint_thread()
         # Asked before the result is taken: if it ended between the two and did not count as running, the next one would start over
@@ -427,7 +428,7 @@ class DurableStore:
         if is_running:
             if self._is_full(HURRY_AT):
                 checkpoints.hurry()
-        elif self._is_full(1):
+        elif self._is_full(1) and self._room.fits_segment():
             self._drop_checkpointed()
             self._seal()
         self._is_overfull = is_running and self._is_full(self._limits.backlog_factor)
