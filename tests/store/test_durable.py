@@ -652,6 +652,16 @@ def test_a_store_that_failed_says_why_when_it_is_used_again(
     store.close()
 
 
+def test_tables_that_the_disk_cannot_read_say_so(folder: Path) -> None:
+    store = FolderStore(folder)
+    holding(store, *(row(number, b"x" * 3_000) for number in range(1, 2_000)))
+    store.checkpoint()
+    os.truncate(folder / f"{FILE_NAME}-wal", 64)
+    with pytest.raises(StoreUnavailable, match=r"failed: disk I/O error\. Repair the disk and reopen the store"):
+        everything(store)
+    store.close()
+
+
 def test_another_folder_in_the_place_of_a_removed_one_does_not_hide_that(folder: Path) -> None:
     store = FolderStore(folder)
     holding(store, row(1))

@@ -369,4 +369,6 @@ def snapshot(connection: sqlite3.Connection, fragment: FragmentKey = 0) -> Itera
         position, slot = connection.execute(SQL["position_and_slot"], (fragment,)).fetchone()
         yield Snapshot(connection, position, fragment, slot)
     finally:
-        connection.execute("COMMIT")
+        # SQLite has ended it already if the disk could not be read. What it would say of a COMMIT then would hide why.
+        if connection.in_transaction:
+            connection.execute("COMMIT")
