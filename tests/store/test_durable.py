@@ -1,5 +1,6 @@
 """What only a store on a disk has to stand: opening, crashes, damage, a full disk."""
 
+import errno
 import gc
 import os
 import resource
@@ -590,6 +591,29 @@ def test_a_content_larger_than_a_statement_takes_is_kept(folder: Path) -> None:
     store.close()
     store = FolderStore(folder)
     assert [found.content for found in everything(store)] == [large, b"small", large]
+    store.close()
+
+
+def test_a_folder_is_free_again_although_a_file_of_it_could_not_be_closed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a network file system says that it lost what was written before."""
+    store = FolderStore(folder)
+    holding(store, row(1))
+    store.checkpoint()
+    close, failures = os.close, [OSError(errno.EIO, "Input/output error")]
+
+    def fail_once(descriptor: int) -> None:
+        close(descriptor)
+        if failures:
+            raise failures.pop()
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "close", fail_once)
+        with pytest.raises(OSError, match="Input/output error"):
+            store.close()
+    store = FolderStore(folder)
+    assert everything(store) == [row(1)]
     store.close()
 
 

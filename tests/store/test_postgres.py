@@ -171,6 +171,22 @@ def test_who_reads_a_journal_delays_only_its_emptying(here: PostgresPlace) -> No
     store.close()
 
 
+def test_a_store_is_given_back_although_a_list_of_its_sessions_lost_its_connection(here: PostgresPlace) -> None:
+    """As with a server that was restarted, or an operator who ends transactions that are idle."""
+    store = opened(here)
+    holding(store, *(row(number, session_id=f"session {number}") for number in range(1, 5_000)))
+    store.checkpoint()
+    assert not store.prepare_session_list(HERE)
+    ended = run_sql(
+        here, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE state = 'idle in transaction'"
+    )
+    assert ended == [(True,)]
+    store.close()
+    successor = opened(here, Owner("another", "elsewhere"))
+    assert len(successor.sessions(HERE)) == 4_999
+    successor.close()
+
+
 def test_a_transaction_that_is_rolled_back_costs_no_statement_that_is_run_again_and_again(here: PostgresPlace) -> None:
     connection = Connection(here.dsn, "repeated")
     connection.raw.execute("CREATE TEMPORARY TABLE counted (number BIGINT)")

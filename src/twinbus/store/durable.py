@@ -11,7 +11,7 @@ means reading the tables and replaying the segments that they do not hold yet.
 
 from collections import ChainMap, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import TracebackType
 
@@ -541,13 +541,14 @@ class DurableStore:
 
     def _release(self) -> None:
         self._is_closed = True
-        self._session_lists.forget()
         if self._limits.budget is not None:
             self._limits.budget.forget(id(self))
-        if self._checkpoints is not None:
-            self._checkpoints.wait()
-        for layer in self._layers:
-            layer.segment.close()
-        if self._opened_tables is not None:
-            self._opened_tables.close()
-        self._medium.release()
+        with ExitStack() as steps:  # the last one first, and all of them: somebody else may be waiting for the medium
+            steps.callback(self._medium.release)
+            if self._opened_tables is not None:
+                steps.callback(self._opened_tables.close)
+            for layer in self._layers:
+                steps.callback(layer.segment.close)
+            if self._checkpoints is not None:
+                steps.callback(self._checkpoints.wait)
+            steps.callback(self._session_lists.forget)

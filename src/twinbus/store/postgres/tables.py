@@ -45,10 +45,9 @@ class PostgresTables:
         try:
             # Nothing is asked of it while others are.
             connection.raw.execute(SQL["wait_in_transaction"])
-            with _snapshot(connection, fragment) as found:
-                yield found
+            yield _begun(connection, fragment)
         finally:
-            connection.close()
+            connection.close()  # which ends the transaction, also where the server is gone
 
     def write_checkpoint(self, layer: Layer, pace: Pace) -> None:
         write_checkpoint(self._writer, layer, self._epoch())
@@ -72,6 +71,15 @@ class PostgresTables:
 
 @contextmanager
 def _snapshot(connection: Connection, fragment: FragmentKey) -> Iterator["PostgresSnapshot"]:
+    found = _begun(connection, fragment)
+    try:
+        yield found
+    finally:
+        if not connection.raw.broken:
+            connection.cursor.execute(b"COMMIT")
+
+
+def _begun(connection: Connection, fragment: FragmentKey) -> "PostgresSnapshot":
     cursor = connection.cursor
     # In one round trip: the first query fixes the moment that the transaction sees.
     with connection.raw.pipeline():
@@ -80,11 +88,7 @@ def _snapshot(connection: Connection, fragment: FragmentKey) -> Iterator["Postgr
     cursor.nextset()
     found = cursor.fetchone()
     assert found is not None
-    try:
-        yield PostgresSnapshot(connection, found[0], fragment, found[1])
-    finally:
-        if not connection.raw.broken:
-            cursor.execute(b"COMMIT")
+    return PostgresSnapshot(connection, found[0], fragment, found[1])
 
 
 class PostgresSnapshot:
