@@ -20,9 +20,11 @@ from twinbus.store.folder.checkpoint import write_checkpoint
 from twinbus.store.folder.folder_check import check_folder
 from twinbus.store.folder.identity import IDENTITY_NAME, accept_loss, accepted_mark, announce_new
 from twinbus.store.folder.journal import FILE_HEADER, segment_numbers, segment_path
+from twinbus.store.folder.medium import FolderMedium
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME
 from twinbus.store.store_limits import StoreLimits
+from twinbus.store.transfer import NUMBERS_SKIPPED
 
 
 @pytest.fixture
@@ -55,11 +57,12 @@ def accepted(folder: Path, witness: Path) -> list[int]:
     found = numbers(everything(store))
     if not store.summaries():
         holding(store)
-    store.commit([Enqueued(HERE, [row(10)])])
+    following = store.summaries()[0].last_sequence_number + 1
+    store.commit([Enqueued(HERE, [row(following)])])
     store.close()
     assert not accepted_mark(witness).exists()
     store = FolderStore(folder, witness=witness)
-    assert numbers(everything(store)) == [*found, 10]
+    assert numbers(everything(store)) == [*found, following]
     assert check_folder_after(store, folder, witness) == []
     return found
 
@@ -287,6 +290,49 @@ def test_tables_that_are_scribbled_over_are_set_aside_once_that_is_accepted(fold
 def test_accepting_a_loss_where_nothing_is_lost_changes_nothing(folder: Path, witness: Path) -> None:
     used(folder, witness)
     assert accepted(folder, witness) == [1, 2]
+    store = FolderStore(folder, witness=witness)
+    assert numbers(everything(store)) == [1, 2, 3]
+    store.close()
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("lost", ["a batch", "a segment", "all segments", "a header"])
+def test_numbers_that_are_lost_are_not_given_out_again(
+    folder: Path, witness: Path, lost: str, *, is_killed: bool
+) -> None:
+    """Clients may hold them: of messages that they deferred or scheduled, or have read up to."""
+    announce_new(witness)
+    store = FolderStore(folder, StoreLimits(segment_entries_max=8), HeldTasks(), witness=witness)
+    holding(store, row(1))
+    store.checkpoint()
+    store.commit([Enqueued(HERE, [row(2, b"the second")])])
+    store.commit([Enqueued(HERE, [row(number) for number in range(3, 10)])])
+    store.commit([Enqueued(HERE, [row(10)])])
+    copy = crashed(folder)
+    store.close()
+    shutil.rmtree(folder)
+    shutil.move(copy, folder)
+    first, second = (segment_path(folder, number) for number in segment_numbers(folder))
+    if lost == "a batch":
+        first.write_bytes(first.read_bytes().replace(b"the second", b"THE SECOND"))
+    elif lost == "a header":
+        second.write_bytes(bytes(FILE_HEADER.size) + second.read_bytes()[FILE_HEADER.size :])
+    else:
+        for path in [first, second] if lost == "all segments" else [first]:
+            path.unlink()
+    accept_loss(witness)
+    if is_killed:
+        unopened = FolderMedium(folder, witness)
+        unopened.hold()
+        unopened.release()
+        accept_loss(witness)
+    store = FolderStore(folder, witness=witness)
+    left = store.summaries()[0].last_sequence_number
+    assert left - NUMBERS_SKIPPED == numbers(everything(store))[-1]
+    store.close()
+    store = FolderStore(folder, witness=witness)
+    assert store.summaries()[0].last_sequence_number == left
+    store.close()
 
 
 def test_tables_that_lose_their_name_take_no_checkpoint(folder: Path, witness: Path) -> None:

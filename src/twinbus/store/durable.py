@@ -35,6 +35,7 @@ from twinbus.store.medium import Body, Medium, Tables
 from twinbus.store.messaging_store import FragmentSummary, RowFacts, SessionList, SessionSummary
 from twinbus.store.room import Room, RoomLeft
 from twinbus.store.store_limits import StoreLimits
+from twinbus.store.transfer import skip_numbers
 
 CHECKPOINT_AT = 0.5
 """How full the top segment is when a checkpoint of the sealed one starts."""
@@ -153,6 +154,8 @@ class DurableStore:
         self._checkpoints = CheckpointThread(
             tables, self._start_task, self._traffic, self._medium.is_lack_of_space, lambda: room.left < RoomLeft.ENOUGH
         )
+        if self._medium.are_numbers_lost():
+            skip_numbers(self)
         self._medium.keep()
         if len(self._layers) > 1:
             self._start_checkpoint()

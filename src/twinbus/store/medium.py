@@ -199,6 +199,11 @@ class Medium(Protocol):
         """See `MessagingStore`. Asked while held."""
         ...
 
+    def are_numbers_lost(self) -> bool:
+        """Whether sequence numbers may have been given out that are neither in the journal nor in the tables any more. Asked while held,
+        before `keep`."""
+        ...
+
     def keep(self) -> None:
         """Everything was found whole: from now on a store must be found here."""
         ...

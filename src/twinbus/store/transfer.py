@@ -26,6 +26,8 @@ ROWS_MAX = 2_000
 BYTES_MAX = 4 << 20
 KEYS_MAX = 10_000
 FRAGMENTS_MAX = 500
+NUMBERS_SKIPPED = 1_000_000
+"""More than a fragment can have used since a moment to which its store is taken back."""
 
 
 def transfer(source: MessagingStore, target: MessagingStore, told: Callable[[int], None] = lambda _: None) -> None:
@@ -76,10 +78,10 @@ def clear(store: MessagingStore) -> None:
         store.commit([FragmentDeleted(fragment) for fragment in fragments[first : first + FRAGMENTS_MAX]])
 
 
-def skip_numbers(store: MessagingStore, count: int) -> int:
-    """Let no fragment use its next `count` sequence numbers. Returns the number of fragments."""
+def skip_numbers(store: MessagingStore) -> int:
+    """Let no fragment use its next sequence numbers, which clients may hold. Returns the number of fragments."""
     changes = [
-        _used(summary.fragment, max(summary.last_sequence_number, _base(summary.fragment)) + count)
+        _used(summary.fragment, max(summary.last_sequence_number, _base(summary.fragment)) + NUMBERS_SKIPPED)
         for summary in store.summaries()
     ]
     for first in range(0, len(changes), FRAGMENTS_MAX):

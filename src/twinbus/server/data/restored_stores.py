@@ -14,9 +14,8 @@ from twinbus.management.catalog_copy import raise_last_id
 from twinbus.server.data.copy_marks import require_whole
 from twinbus.server.data.namespace_copy import NamespaceEnd
 from twinbus.store.changes import fragment_parts
-from twinbus.store.transfer import skip_numbers
+from twinbus.store.transfer import NUMBERS_SKIPPED, skip_numbers
 
-NUMBERS_SKIPPED: Final = 1_000_000
 IDS_SKIPPED: Final = 1_000
 
 
@@ -34,7 +33,7 @@ def mark_restored(end: NamespaceEnd, index: int | None, now: Millis) -> Restored
         fragments = last_id = 0
         for number in range(held.store_count) if index is None else [index]:
             with closing(held.open_store(number)) as store:
-                fragments += skip_numbers(store, NUMBERS_SKIPPED)
+                fragments += skip_numbers(store)
                 ids = [fragment_parts(summary.fragment).entity_id for summary in store.summaries()]
                 last_id = max([last_id, *ids])
         raise_last_id(held.catalog, last_id, IDS_SKIPPED)

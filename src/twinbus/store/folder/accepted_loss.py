@@ -7,12 +7,16 @@ they were found.
 Salvaged tables are made in a folder of their own, which gets its name when they are whole. Then the damaged ones go, and from then
 on the salvaged ones are what the store goes on with, also if the process ends before they are in place: the next one finds no
 tables, and takes them. If it finds tables, they may be others, which somebody has put there since: it begins anew.
+
+Clients may hold the numbers of messages that go with a part of the journal, so no message may get them again: that there are some
+is noted before.
 """
 
 import logging
 import os
 import shutil
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 from twinbus.errors import StoreDamaged
@@ -31,7 +35,7 @@ CACHE_BYTES = 1 << 20
 log = logging.getLogger(__name__)
 
 
-def go_on_without(folder: Path) -> None:
+def go_on_without(folder: Path, note_lost_numbers: Callable[[], None] = lambda: None) -> None:
     """Only while the folder is locked. Afterwards nothing that is left in it is damaged, contents of messages aside."""
     position = _usable_position(folder)
     if position is None:
@@ -42,7 +46,7 @@ def go_on_without(folder: Path) -> None:
             if path.is_file() and path.name not in KEPT_NAMES:
                 _put_aside(path)
         return
-    _cut_journal(folder, position)
+    _cut_journal(folder, position, note_lost_numbers)
     sync_folder(folder)
 
 
@@ -105,12 +109,13 @@ def _salvage(folder: Path) -> bool:
     return True
 
 
-def _cut_journal(folder: Path, position: int) -> None:
+def _cut_journal(folder: Path, position: int, note_lost_numbers: Callable[[], None]) -> None:
     expected = position + 1
     sequence: int | None = None
     for number in [number for number in segment_numbers(folder) if number > position]:
         path = segment_path(folder, number)
         if number != expected:
+            note_lost_numbers()
             _put_aside(path)
             continue
         try:
@@ -120,6 +125,7 @@ def _cut_journal(folder: Path, position: int) -> None:
         if segment is None or (sequence is not None and segment.next_sequence != sequence):
             if segment is not None:
                 segment.close()
+            note_lost_numbers()
             _put_aside(path)
             continue
         try:
@@ -129,11 +135,13 @@ def _cut_journal(folder: Path, position: int) -> None:
         except StoreDamaged:
             # What follows cannot be applied without what is lost here.
             expected = 0
+            note_lost_numbers()
             _put_aside_copy(path)
             os.truncate(path, segment.end)
         finally:
             segment.close()
     if not any(number > position for number in segment_numbers(folder)):
+        note_lost_numbers()
         SegmentFile.create(folder, position + 1, FIRST_SEQUENCE).close()
 
 

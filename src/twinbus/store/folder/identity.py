@@ -2,7 +2,7 @@
 
     stores/NN/identity     random, written when everything that a new store consists of is there
     known-stores/NN        on the namespace's side: `new`, then the same; the witness
-    known-stores/NN.accepted   somebody accepted that what is missing or damaged is lost
+    known-stores/NN.accepted   somebody accepted that what is missing or damaged is lost; `numbers` if numbers given out are among it
 
 A volume that is not mounted looks like an empty folder. So a store whose witness knows an identity opens only with that one, and
 a folder with an identity only with its tables and its journal. A witness that does not exist belongs to a namespace of a
@@ -21,6 +21,7 @@ IDENTITY_NAME = "identity"
 IDENTITY_BYTES = 16
 NEW = "new"
 ACCEPTED_SUFFIX = ".accepted"
+NUMBERS_LOST = "numbers"
 ADVICE = (
     "Mount its volume or restore the folder. If what it held is lost, accept that with 'twinbus store accept-loss'."
 )
@@ -49,6 +50,17 @@ class StoreIdentity:
     @property
     def is_loss_accepted(self) -> bool:
         return self._witness is not None and accepted_mark(self._witness).exists()
+
+    @property
+    def are_numbers_lost(self) -> bool:
+        """Whether the accepted loss has numbers that were given out, and that only clients know."""
+        return self._witness is not None and _read(accepted_mark(self._witness)) == NUMBERS_LOST
+
+    def note_lost_numbers(self) -> None:
+        """Before the first of them is given up, so that it is known until the store has opened, also if the process ends before."""
+        assert self._witness is not None
+        if not self.are_numbers_lost:
+            write_private(accepted_mark(self._witness), f"{NUMBERS_LOST}\n")
 
     def require(self) -> None:
         """Raises StoreGone if there was a store that is not in this folder."""
@@ -86,7 +98,8 @@ def announce_new(witness: Path) -> None:
 def accept_loss(witness: Path) -> None:
     """The next opening goes on with what is whole, and sets everything else aside."""
     make_folder(witness.parent)
-    write_private(accepted_mark(witness), "\n")
+    if not accepted_mark(witness).exists():
+        write_private(accepted_mark(witness), "\n")
 
 
 def accepted_mark(witness: Path) -> Path:

@@ -58,7 +58,7 @@ class FolderMedium:
         make_folder(self._folder)
         self._lock = lock_folder(self._folder)
         if identity.is_loss_accepted:
-            go_on_without(self._folder)
+            go_on_without(self._folder, identity.note_lost_numbers)
         self._had_tables = (self._folder / FILE_NAME).exists()
 
     def tables(self, cache_bytes: int) -> "FolderTables":
@@ -70,6 +70,9 @@ class FolderMedium:
 
     def kept_in(self) -> str:
         return "folder, one disk"
+
+    def are_numbers_lost(self) -> bool:
+        return self._identity is not None and self._identity.are_numbers_lost
 
     def keep(self) -> None:
         assert self._identity is not None

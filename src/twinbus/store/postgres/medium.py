@@ -113,6 +113,10 @@ class PostgresMedium:
         """Only the server could tell, and it ends the transaction whatever it is."""
         return False
 
+    def are_numbers_lost(self) -> bool:
+        """Of a database that was restored only its operator knows (`twinbus store restored`)."""
+        return False
+
     def keep(self) -> None:
         """The schema is its own witness."""
 
