@@ -247,9 +247,28 @@ def test_a_damaged_store_is_not_opened_again_every_second(world: World) -> None:
     assert 0.0 < (worker._wait_to_open() or 0.0) <= REOPEN_PAUSE_S
     world.store.is_damaged = True
     worker._open()
+    worker._loss_told()
     assert (worker._wait_to_open() or 0.0) > DAMAGED_PAUSE_S / 2
     worker._up()
     assert worker._wait_to_open() == 0.0
+
+
+def test_why_a_store_is_lost_is_what_kept_it_from_opening_the_last_time(world: World) -> None:
+    """A disk that failed, and then is found to have damaged what was on it."""
+    lost = list[str]()
+    port = ServedStore(4, on_lost=lambda _, error: lost.append(str(error)), on_returned=lambda _: None)
+    line = ThreadLine(world.loop.call, port.told)
+    port.connect(line, world.loop.call)
+    worker = StoreWorker(4, world.store.open, commit_changes, line)
+    world.store.fails = True
+    worker._open()
+    world.step()
+    worker._open()
+    world.store.is_damaged = True
+    worker._open()
+    world.step()
+    assert lost == ["the disk is gone", "the disk is scratched"], "once each"
+    assert port.reported_fault == "the disk is scratched"
 
 
 def test_a_store_that_fails_is_closed_and_everything_waiting_fails(world: World) -> None:

@@ -203,8 +203,8 @@ class StoreWorker(Generic[Store, Part]):
 
     def _not_opened(self, fault: str, pause_s: float, condition: StoreCondition = StoreCondition.LOST) -> None:
         self._reopen_at = time.monotonic() + pause_s
-        self._fault = fault
-        if self._condition is not condition:
+        if (condition, fault) != (self._condition, self._fault):
+            # Also another reason than before: what has to be done may be something else.
             self._report_lost(condition, fault)
 
     def _serve(self, requests: Sequence[Request]) -> None:
