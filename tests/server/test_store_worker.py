@@ -39,6 +39,8 @@ class Recorder:
         self.opened = 0
         self.closed = 0
         self.rested = threading.Event()
+        self.rests: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.rests_left = 0
         self.steps_left = 0
         self.set_aside: list[Damage] = []
         self.presses = False
@@ -70,8 +72,11 @@ class Recorder:
         self.steps_left = max(self.steps_left - 1, 0)
         return self.steps_left > 0
 
-    def rest(self) -> None:
+    def rest(self) -> bool:
         self.rested.set()
+        self.rests.put(None)
+        self.rests_left -= 1
+        return self.rests_left > 0
 
     def is_pressed(self) -> bool:
         return self.presses
@@ -491,15 +496,20 @@ def test_a_store_that_fails_while_it_says_where_it_is_kept_is_closed_and_opened_
     assert world.store.opened == 3
 
 
-def test_a_store_that_nobody_asks_anything_rests_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("wanted", [1, 3])
+def test_a_store_that_nobody_asks_anything_rests_as_often_as_it_wants(
+    monkeypatch: pytest.MonkeyPatch, wanted: int
+) -> None:
     monkeypatch.setattr(worker, "IDLE_S", 0.01)
+    monkeypatch.setattr(worker, "IDLE_STEP_S", 0.0)
     world = World()
+    world.store.rests_left = wanted
     world.worker.start()
-    assert world.store.rested.wait(WAIT_S)
-    world.store.rested.clear()
+    for _ in range(wanted):
+        world.store.rests.get(timeout=WAIT_S)
     world.port.stop()
     world.worker.join(WAIT_S)
-    assert not world.store.rested.is_set()
+    assert world.store.rests_left == 0
 
 
 def test_a_store_that_opens_reports_what_it_set_aside(world: World) -> None:

@@ -533,6 +533,20 @@ def test_a_store_at_rest_writes_what_is_sealed_and_what_came_after_it(folder: Pa
     store.close()
 
 
+def test_a_store_at_rest_keeps_nothing_in_memory_and_in_its_journal_that_the_tables_hold(folder: Path) -> None:
+    tasks = HeldTasks()
+    store = FolderStore(folder, start_task=tasks)
+    holding(store, row(1))
+    assert store.rest(), "what is written has to be let go"
+    tasks.run()
+    assert segment_numbers(folder) == [1, 2]
+    assert not store.rest()
+    assert segment_numbers(folder) == [2]
+    tasks.run()
+    assert not store.rest(), "nothing was left to be written"
+    store.close()
+
+
 def test_a_commit_waits_for_the_checkpoint_once_the_next_segment_is_past_its_hard_limit(folder: Path) -> None:
     tasks = HeldTasks()
     store = FolderStore(folder, StoreLimits(segment_entries_max=8, backlog_factor=2), tasks)

@@ -328,21 +328,25 @@ class DurableStore:
                 raise RowsDamaged("rows are damaged", page.damaged)
             return page
 
-    def rest(self) -> None:
-        """Start a checkpoint, so that rows that are gone do not keep their space while nothing happens, or while there is no room."""
+    def rest(self) -> bool:
+        """Start a checkpoint, so that rows that are gone do not keep their space while nothing happens, or while there is no room. The
+        next rest lets go of what it has written, in memory and on the disk, or finds that it has failed, before somebody has to
+        wait for that."""
         self._session_lists.forget()
         with _Failing(self):
             self._catch_up()
             checkpoints = self._checkpoint_thread()
             if checkpoints.is_running:
-                return
+                return True
             self._drop_checkpointed()
             if self.room_left() < RoomLeft.ENOUGH:
                 self._medium.give_back()
             if self._room.fits_segment():
                 self._seal()
-            if not (len(self._layers) > 1 and self._start_checkpoint()):
-                checkpoints.tidy()
+            if len(self._layers) > 1 and self._start_checkpoint():
+                return True
+            checkpoints.tidy()
+            return False
 
     def checkpoint(self) -> None:
         """Write everything committed to the tables, and wait for it."""

@@ -162,8 +162,9 @@ class MemoryStore:
         """Nothing is ever left for later."""
         return False
 
-    def rest(self) -> None:
+    def rest(self) -> bool:
         """Nor is anything to be tidied."""
+        return False
 
     def is_pressed(self) -> bool:
         return False

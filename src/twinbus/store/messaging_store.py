@@ -100,8 +100,9 @@ class MessagingStore(Protocol):
         this is for a moment in which nobody waits."""
         ...
 
-    def rest(self) -> None:
-        """Nobody has asked for anything for a while: a moment for work that would delay others."""
+    def rest(self) -> bool:
+        """Nobody has asked for anything for a while: a moment for work that would delay others. Whether another one is wanted, if nobody
+        asks for anything until then: something has been begun."""
         ...
 
     def is_pressed(self) -> bool:

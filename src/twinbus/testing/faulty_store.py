@@ -72,8 +72,8 @@ class FaultyStore:
     def catch_up(self) -> bool:
         return self._store.catch_up()
 
-    def rest(self) -> None:
-        self._store.rest()
+    def rest(self) -> bool:
+        return self._store.rest()
 
     def is_pressed(self) -> bool:
         return self._store.is_pressed()

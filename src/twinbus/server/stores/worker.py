@@ -113,7 +113,7 @@ class StoreWorker(Generic[Store, Part]):
         self._is_stopping = False
         self._reopen_at = 0.0
         self._rest_after_s = IDLE_S + index * IDLE_STEP_S
-        self._idle_s: float | None = self._rest_after_s  # until the store may rest; None once it did
+        self._idle_s: float | None = self._rest_after_s  # until the store may rest; None once it wants no more of it
         self._is_pressed = False
         self._room_left = RoomLeft.ENOUGH
         self._made_room_at = 0.0
@@ -133,8 +133,7 @@ class StoreWorker(Generic[Store, Part]):
             elif requests or self._store is None or self._is_pressed or self._is_behind:
                 self._idle_s = self._rest_after_s
             else:
-                self._idle_s = None
-                self._try(self._store, self._store.rest)
+                self._idle_s = self._rest_after_s if self._try(self._store, self._store.rest) else None
             self._serve(requests)
         if self._store is not None:
             self._close(self._store)
