@@ -110,7 +110,8 @@ class Client:
         settings = ConnectionSettings(container_id=container_id, sasl_credentials=credentials)
         self.connection = Connection(Role.CLIENT, settings, now)
         server = Connection(Role.SERVER, ConnectionSettings(container_id="server"), now)
-        self.gateway = ConnectionGateway(server, front.view, now, lambda: None)
+        self._is_flush_due = False
+        self.gateway = ConnectionGateway(server, front.view, now, self._wake)
         self.gateway.refusal = refusal
         self.events: list[Event] = []
         self.session: Session
@@ -118,17 +119,23 @@ class Client:
         self.connection.open()
         self.run()
 
+    def _wake(self) -> None:
+        self._is_flush_due = True
+
     def run(self) -> None:
-        """Carry bytes and let the stores work until nothing is left to send."""
-        is_busy = True
+        """Carry bytes and let the stores work until nothing is left to send. As at the listener, answers leave after a read or
+        another call from outside, or when the gateway has asked for it: what it only keeps does not arrive."""
+        is_busy = self._is_flush_due = True
         while is_busy:
-            self.front.sim.run()
-            sent, answered = self.connection.data_to_send(), self.gateway.data_to_send()
+            sent = self.connection.data_to_send()
             if sent:
                 self.gateway.receive(sent, self.front.sim.now)
+            answered = self.gateway.data_to_send() if sent or self._is_flush_due else b""
+            self._is_flush_due = False
             if answered:
                 self.events += self.connection.receive_data(answered, self.front.sim.now)
-            is_busy = bool(sent or answered)
+            self.front.sim.run()
+            is_busy = bool(sent or answered) or self._is_flush_due
 
     def advance(self, by: Millis, step_max: Millis = STEP) -> None:
         """Let time pass, with heartbeats both ways."""

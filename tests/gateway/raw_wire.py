@@ -65,7 +65,7 @@ class RawWire:
     def __init__(self, front: Front) -> None:
         self._front = front
         server = Connection(Role.SERVER, ConnectionSettings(container_id="net"), front.sim.now)
-        self.gateway = ConnectionGateway(server, front.view, front.sim.now, lambda: None)
+        self.gateway = ConnectionGateway(server, front.view, front.sim.now, self._wake)
         self._reader = FrameReader(65_536)
         self._answers: list[Said] = []
         self._put_count = 0
@@ -132,7 +132,16 @@ class RawWire:
         sim = self._front.sim
         if data:
             self.gateway.receive(data, sim.now)
+        self._flush()
+        self._is_flush_due = False
         sim.run()
+        if self._is_flush_due:
+            self._flush()
+
+    def _wake(self) -> None:
+        self._is_flush_due = True
+
+    def _flush(self) -> None:
         for kind, channel, _, frame, start, end in self._reader.frames(self.gateway.data_to_send()):
             if kind in (AMQP_FRAME, SASL_FRAME) and end > start:
                 performative, pos = decode_value(frame, start)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.gateway.control_link import Control
 from tests.gateway.front import LISTENS, ROOT, SENDS, Client, Front, payload, text_of
+from tests.gateway.raw_wire import RawWire, source, target
 from twinbus.amqp.codec.delivery_state import (
     ACCEPTED,
     RELEASED,
@@ -21,7 +22,7 @@ from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.frames import EMPTY_FRAME
 from twinbus.amqp.codec.performatives import SenderSettleMode
 from twinbus.amqp.codec.sections import DATA, HEADER, DataBody, Sections, encode_sections
-from twinbus.amqp.codec.types import Encoded, Symbol
+from twinbus.amqp.codec.types import Encoded, Symbol, UInt
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
 from twinbus.amqp.events import ConnectionClosed, CreditChanged, Dispositions, LinkDetached
 from twinbus.amqp.incoming_link import IncomingLink
@@ -290,6 +291,35 @@ def test_credit_is_not_passed_while_messages_are_being_deleted(front: Front) -> 
     hang(front, False)
     client.run()
     assert len(client.received()) == 2
+
+
+def test_while_the_window_of_a_session_is_shut_its_receivers_leave_messages_to_others(front: Front) -> None:
+    """Whatever they took would wait in memory for a client that does not read."""
+    wire, others = RawWire(front), front.client()
+    wire.put_token("orders")
+    wire.say(1, "begin", None, UInt(0), UInt(1), UInt(5_000))
+    wire.say(1, "attach", "in", UInt(0), True, None, None, source("orders"), target("me"), *[None] * 7)
+
+    def window(next_incoming_id: int, room: int) -> None:
+        frames = [UInt(next_incoming_id), UInt(room), UInt(0), UInt(5_000)]
+        wire.say(1, "flow", *frames, UInt(0), UInt(0), UInt(10), None, False, None)
+
+    def texts() -> list[str]:
+        wire.run()
+        return [text_of(each.payload) for each in wire.take("transfer")]
+
+    window(0, 1)
+    sender = others.sender("orders")
+    sender.transfers([(b"1", payload("seen")), (b"2", payload("held back"))])
+    others.run()
+    assert texts() == ["seen"]
+    sender.transfer(payload("for another"), b"3")
+    others.receiver("orders", credit=1)
+    assert [text_of(each.payload) for each in others.received()] == ["for another"]
+    sender.transfer(payload("later"), b"4")
+    others.run()
+    window(1, 10)
+    assert texts() == ["held back", "later"]
 
 
 def test_a_drain_is_answered_after_messages_under_way(front: Front) -> None:

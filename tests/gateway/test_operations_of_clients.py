@@ -158,6 +158,20 @@ def test_a_connection_that_is_lost_ends_its_receives(front: Front) -> None:
     assert operations(front) == {"empty_receive": 1}
 
 
+@pytest.mark.parametrize(("mode", "empty"), [(SenderSettleMode.SETTLED, 0), (SenderSettleMode.UNSETTLED, 1)])
+def test_credit_that_only_replaces_what_was_deleted_goes_on_with_the_receive(
+    front: Front, mode: SenderSettleMode, empty: int
+) -> None:
+    """In peek-lock, where nothing is settled yet, the second of them is for another receive."""
+    client = front.client()
+    send(client, *[payload(str(number)) for number in range(4)])
+    link = client.receiver("orders", credit=4, mode=mode)
+    for credit in (2, 4):
+        link.grant(credit)
+        client.run()
+    assert operations(front)["empty_receive"] == empty
+
+
 def test_waiting_in_vain_for_a_message_session_is_an_empty_receive(front: Front) -> None:
     front.sim.queue(QueueDescription("sessions", requires_session=True))
     client = front.client()
