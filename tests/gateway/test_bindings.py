@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.front import Client, Front, payload
+from twinbus.amqp.codec.delivery_state import ACCEPTED
 from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Symbol
 from twinbus.amqp.events import Deliveries, Dispositions, LinkDetached
@@ -78,6 +79,28 @@ def test_a_receiver_that_waits_for_messages_is_in_use(front: Front) -> None:
     client.sender("orders").transfer(payload("a"), b"1")
     client.run()
     assert len(client.take(Deliveries)) == 1
+
+
+def test_a_receiver_that_has_just_taken_its_credit_back_is_in_use(front: Front) -> None:
+    client = front.client()
+    receiver = client.receiver("orders", credit=1)
+    client.advance(IDLE_MAX)
+    receiver.grant(0)
+    client.run()
+    client.advance(IDLE_MAX // 2)
+    assert conditions(client) == []
+    client.advance(IDLE_MAX // 2 + 1_000)
+    assert conditions(client) == ["amqp:link:detach-forced"]
+
+
+def test_a_receiver_that_settles_is_in_use(front: Front) -> None:
+    client = front.client()
+    receiver, message = client.hold()
+    client.advance(IDLE_MAX // 2)
+    receiver.update(message.delivery_id, message.delivery_id, ACCEPTED)
+    client.run()
+    client.advance(IDLE_MAX // 2 + 1_000)
+    assert receiver.is_attached
 
 
 def test_a_receiver_that_has_just_attached_is_in_use_before_it_gives_credit(front: Front) -> None:

@@ -49,14 +49,15 @@ def hang(front: Front, is_hung: bool = True) -> None:
     front.sim.ports[0].is_hung = is_hung
 
 
-def assert_drained_after_messages(front: Front, client: Client, receiver: IncomingLink) -> None:
+def assert_drained_after_messages(front: Front, client: Client, receiver: IncomingLink, *texts: str) -> None:
     """The drain is not answered while the store hangs; then the messages come first."""
+    credit = receiver.credit
     receiver.drain()
     client.run()
-    assert receiver.credit == 10
+    assert receiver.credit == credit
     hang(front, False)
     client.run()
-    assert [text_of(message.payload) for message in client.received()] == ["a", "b"]
+    assert [text_of(message.payload) for message in client.received()] == list(texts)
     assert receiver.credit == 0
 
 
@@ -322,24 +323,74 @@ def test_while_the_window_of_a_session_is_shut_its_receivers_leave_messages_to_o
     assert texts() == ["held back", "later"]
 
 
-def test_a_drain_is_answered_after_messages_under_way(front: Front) -> None:
+@pytest.mark.parametrize("texts", ["a", "ab"])
+def test_a_drain_is_answered_after_messages_under_way(front: Front, texts: str) -> None:
     client = front.client()
-    client.sender("orders").transfers([(b"1", payload("a")), (b"2", payload("b"))])
+    client.sender("orders").transfers([(text.encode(), payload(text)) for text in texts])
     receiver = client.receiver("orders", mode=SenderSettleMode.SETTLED)
     hang(front)
     receiver.grant(10)
-    assert_drained_after_messages(front, client, receiver)
+    assert_drained_after_messages(front, client, receiver, *texts)
 
 
-def test_a_drain_is_answered_after_messages_that_are_being_read(front: Front) -> None:
+@pytest.mark.parametrize(("credit", "texts"), [(1, "a"), (10, "ab")])
+def test_a_drain_is_answered_after_messages_that_are_being_read(front: Front, credit: int, texts: str) -> None:
     client = front.client()
     client.sender("orders").transfers([(b"1", payload("a")), (b"2", payload("b"))])
     client.run()
     front.sim.lose_store(0)
     front.sim.return_store(0)
     hang(front)
+    receiver = client.receiver("orders", credit=credit)
+    assert_drained_after_messages(front, client, receiver, *texts)
+
+
+def test_a_drain_without_credit_is_answered_at_once_even_if_others_wait_for_a_store(front: Front) -> None:
+    """The JavaScript SDK closes a link that makes it wait."""
+    client = front.client()
+    client.sender("orders").transfer(payload("a"), b"1")
+    client.run()
+    front.sim.lose_store(0)
+    front.sim.return_store(0)
+    hang(front)
+    client.receiver("orders", credit=1)
+    receiver = client.receiver("orders")
+    client.take(CreditChanged)
+    receiver.drain()
+    client.run()
+    assert [event.link for event in client.take(CreditChanged)] == [receiver]
+
+
+def test_a_link_gets_nothing_after_its_drain_until_it_gives_credit_again(front: Front) -> None:
+    client = front.client()
     receiver = client.receiver("orders", credit=10)
-    assert_drained_after_messages(front, client, receiver)
+    receiver.drain()
+    client.run()
+    client.sender("orders").transfer(payload("a"), b"1")
+    client.run()
+    assert client.received() == []
+    receiver.grant(1)
+    client.run()
+    assert len(client.received()) == 1
+
+
+def test_a_client_that_gives_credit_again_instead_of_waiting_for_its_drain_keeps_it(front: Front) -> None:
+    client = front.client()
+    sender = client.sender("orders")
+    sender.transfer(payload("a"), b"1")
+    receiver = client.receiver("orders", mode=SenderSettleMode.SETTLED)
+    hang(front)
+    receiver.grant(10)
+    client.run()
+    receiver.drain()
+    client.run()
+    receiver.grant(10)
+    client.run()
+    hang(front, False)
+    client.run()
+    sender.transfer(payload("b"), b"2")
+    client.run()
+    assert [text_of(message.payload) for message in client.received()] == ["a", "b"]
 
 
 def test_a_drain_does_not_wait_for_a_store_that_hangs(front: Front) -> None:
