@@ -14,6 +14,7 @@ from twinbus.amqp.codec.delivery_state import (
     RELEASED,
     DeliveryState,
     Modified,
+    Received,
     Rejected,
     TransactionalState,
 )
@@ -29,8 +30,10 @@ from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.errors import QuotaExceeded
 from twinbus.gateway.authorization import CLOCK_SKEW
 from twinbus.gateway.connection_gateway import STRANGER_FRAMES_MAX, TOKEN_WAIT
-from twinbus.model.descriptions import AuthorizationRule, QueueDescription, TopicDescription
+from twinbus.model.descriptions import AuthorizationRule, QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message_limits import MESSAGE_SIZE_MAX
+from twinbus.model.wire_names import TRANSFER_DESTINATION_ADDRESS
+from twinbus.testing.faulty_store import Fault
 
 
 @pytest.fixture
@@ -150,6 +153,24 @@ def test_what_is_sent_settled_and_taken_or_refused_at_once_leaves_what_still_wai
     assert client.gateway.connection.inflow.size == 0
 
 
+def test_a_message_over_the_limit_that_was_sent_settled_leaves_what_still_waits(front: Front) -> None:
+    """It was never taken, so there is nothing of it to let go."""
+    client = front.client()
+    sender = client.sender("orders")
+    hang(front, True)
+    sender.transfer(payload("x" * 1_000), b"1", settled=True)
+    client.run()
+    waiting = client.gateway.connection.inflow.size
+    assert waiting > 1_000
+    sender.transfer(payload("x" * 2_000_000), b"2", settled=True)
+    client.run()
+    assert client.gateway.connection.inflow.size == waiting
+    assert front.traffic.of("orders").refused == 1
+    hang(front, False)
+    client.run()
+    assert client.gateway.connection.inflow.size == 0
+
+
 def test_whoever_has_much_waiting_is_not_read_from_while_a_store_is_behind(front: Front) -> None:
     is_behind = False
     front.view = replace(front.view, must_wait=lambda inflow, _, __: is_behind and inflow > 256 * 1024)
@@ -260,6 +281,22 @@ def test_a_settlement_whose_lock_is_lost_is_rejected_with_the_reason(front: Fron
     assert isinstance(answer.state, Rejected)
     assert answer.state.error is not None
     assert answer.state.error.condition == "com.microsoft:message-lock-lost"
+
+
+@pytest.mark.parametrize("state", [None, Received(section_number=0, section_offset=0)])
+def test_a_state_that_decides_nothing_leaves_the_message_with_its_receiver(
+    front: Front, state: DeliveryState | None
+) -> None:
+    client = front.client()
+    receiver, message = client.hold()
+    receiver.update(message.delivery_id, message.delivery_id, state)
+    client.run()
+    client.receiver("orders", credit=1)
+    assert (client.take(Dispositions), client.received()) == ([], [])
+    receiver.update(message.delivery_id, message.delivery_id, ACCEPTED)
+    client.run()
+    (answer,) = client.take(Dispositions)
+    assert answer.state == ACCEPTED
 
 
 def test_a_released_message_comes_again_with_the_same_count_and_without_an_answer(front: Front) -> None:
@@ -529,6 +566,65 @@ def test_a_batch_is_taken_whole(front: Front) -> None:
     client.receiver("orders", credit=5)
     assert [text_of(message.payload) for message in client.received()] == ["a", "b"]
     assert front.traffic.of("orders").messages_in == 2
+
+
+@pytest.mark.parametrize(
+    "address", ["news/Subscriptions/all", "orders/$DeadLetterQueue", "orders/$Transfer/$DeadLetterQueue"]
+)
+def test_messages_are_not_sent_to_what_only_gives_them(front: Front, address: str) -> None:
+    front.sim.subscription(SubscriptionDescription("news", "all"))
+    client = front.client()
+    client.sender(address)
+    client.sender("orders", {Symbol(TRANSFER_DESTINATION_ADDRESS): address})
+    assert conditions(client) == ["amqp:not-allowed"] * 2
+    assert client.sender("orders").is_attached
+
+
+@pytest.mark.parametrize("node", ["$cbs", "orders/$management", None])
+def test_each_request_counts_as_a_frame_however_many_come_together(front: Front, node: str | None) -> None:
+    """A read may have thousands of small ones, and each is more work than a message."""
+    client = front.client()
+    requests = Control(client).link if node is None else client.sender(node)
+    sender = client.sender("orders")
+    before = client.gateway.connection.frame_count
+    for link, count in ((sender, 0), (requests, 20)):
+        for number in range(20):
+            link.transfer(payload("no request"), b"%d" % number, settled=True)
+        client.run()
+        assert client.gateway.connection.frame_count - before == count
+
+
+def test_an_empty_batch_is_accepted_and_counts_no_message(front: Front) -> None:
+    client = front.client()
+    client.sender("orders").transfer(b"", b"1", message_format=0x80013700)
+    client.run()
+    (answer,) = client.take(Dispositions)
+    assert (answer.state, front.traffic.of("orders").messages_in) == (ACCEPTED, 0)
+
+
+def test_messages_and_batches_of_one_read_are_all_taken_in_order(front: Front) -> None:
+    client = front.client()
+    sender = client.sender("orders")
+    batch = encode_sections(Sections(body=DataBody([payload("b"), payload("c")])))
+    sender.transfer(payload("a"), b"1")
+    sender.transfer(batch, b"2", message_format=0x80013700)
+    sender.transfer(payload("d"), b"3")
+    client.run()
+    answers = client.take(Dispositions)
+    assert {answer.state for answer in answers} == {ACCEPTED}
+    assert sorted(id_ for answer in answers for id_, _ in answer.deliveries) == [0, 1, 2]
+    client.receiver("orders", credit=9)
+    assert [text_of(message.payload) for message in client.received()] == list("abcd")
+
+
+def test_a_send_that_the_store_refuses_is_answered_at_once(front: Front) -> None:
+    client = front.client()
+    sender = client.sender("orders")
+    front.sim.ports[0].next_fault = Fault.REFUSE
+    sender.transfer(payload("a"), b"1")
+    client.run()
+    (answer,) = client.take(Dispositions)
+    assert isinstance(answer.state, Rejected)
 
 
 @pytest.mark.rule("A17.4")

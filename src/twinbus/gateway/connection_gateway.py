@@ -191,7 +191,7 @@ class ConnectionGateway:
                 f"The request has {event.size} bytes; the limit is {size_max}. Ask for less at once."
             )
         if isinstance(binding, SenderBinding):
-            binding.refused(-1 if event.settled else event.delivery_id, error)
+            binding.not_taken(-1 if event.settled else event.delivery_id, error)
         elif not event.settled:
             event.link.settle(event.delivery_id, event.delivery_id, Rejected.because(error))
 

@@ -138,7 +138,6 @@ class SenderBinding:
             else:
                 if stopwatch.spans is not None:
                     stopwatch.spans.sent(self.path, messages, took)
-                self._traffic.messages_in += len(messages) - 1
                 stopwatch.acknowledged.observe(took, len(messages))
                 self.accepted([delivery_id], messages, result)
 
@@ -192,7 +191,7 @@ class SenderBinding:
             stopwatch.spans.sent(self.path, messages, stopwatch.steady() - since)
 
     def accepted(self, ids: Sequence[int], messages: Sequence[Message], numbers: Sequence[int]) -> None:
-        self._traffic.messages_in += len(ids)
+        self._traffic.messages_in += len(messages)
         self._meter.sent(messages, numbers)
         for first, last in ranges(ids):
             if last >= 0:
@@ -202,11 +201,15 @@ class SenderBinding:
         self._wake()
 
     def refused(self, delivery_id: int, error: MessagingError) -> None:
+        if delivery_id < 0:
+            self._let_go(1)
+        self.not_taken(delivery_id, error)
+
+    def not_taken(self, delivery_id: int, error: MessagingError) -> None:
+        """Refuse a delivery of which nothing is held, since it did not come whole."""
         self._traffic.refused += 1
         if delivery_id >= 0:
             self._link.settle(delivery_id, delivery_id, Rejected.because(error))
-        else:
-            self._let_go(1)
         self._wake()
 
     # Deliveries that came settled: nobody waits for an answer, and yet they are not taken faster than the stores write them.
@@ -216,7 +219,6 @@ class SenderBinding:
         self._link.hold(size)
 
     def _let_go(self, count: int) -> None:
-        count = min(count, self._held_count)
         self._held_count -= count
         self._link.let_go(count)
 
