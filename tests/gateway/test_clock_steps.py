@@ -82,10 +82,14 @@ def test_a_connection_has_as_long_as_ever_to_bring_a_token(front: Front, by: Mil
     assert client.take(ConnectionClosed)
 
 
-def test_a_request_has_as_long_as_it_asked_for(front: Front, by: Millis) -> None:
+@pytest.mark.parametrize("does_not_read", [False, True])
+def test_a_request_has_as_long_as_it_asked_for(front: Front, by: Millis, does_not_read: bool) -> None:
     client = front.client()
     node = client.node("orders/$management")
-    front.sim.ports[0].is_hung = True
+    if does_not_read:
+        client.gateway.pause()
+    else:
+        front.sim.ports[0].is_hung = True
     peek = {"from-sequence-number": 0, "message-count": 1}
     node.send("com.microsoft:peek-message", peek, **{"com.microsoft:server-timeout": UInt(5_000)})
     assert node.answers() == []

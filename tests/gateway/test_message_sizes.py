@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.gateway.control_link import Control, answers, condition
 from tests.gateway.front import Client, Front, payload
 from twinbus.amqp.codec.delivery_state import ACCEPTED, Rejected, TransactionalState
 from twinbus.amqp.codec.sections import DataBody, MessageProperties, Sections, encode_sections
@@ -77,8 +78,20 @@ def test_a_message_may_have_the_size_of_its_entity_and_no_byte_more(front: Front
     sender = client.sender(address)
     assert outcome(client, sender, message(size)) is None
     for excess in (1, 100_000):
-        condition, text = outcome(client, sender, message(size + excess)) or ("", "")
-        assert (condition, f"'{address}'" in text, f"at most {size} bytes" in text) == (TOO_LARGE, True, True)
+        found, text = outcome(client, sender, message(size + excess)) or ("", "")
+        assert (found, f"'{address}'" in text, f"at most {size} bytes" in text) == (TOO_LARGE, True, True)
+
+
+def test_a_message_in_a_transaction_may_have_the_size_of_its_entity_and_no_byte_more(front: Front) -> None:
+    client = front.client()
+    control, sender = Control(client), client.sender("usual")
+    txn_id = control.declare()
+    for excess, refusal in ((0, None), (1, TOO_LARGE)):
+        sender.transfer(message(MESSAGE_SIZE_MAX + excess), b"1", state=TransactionalState(txn_id=txn_id))
+        client.run()
+        assert [condition(state) for state in answers(client)] == [refusal]
+    traffic = front.traffic.of("usual")
+    assert (traffic.messages_in, traffic.refused) == (1, 1)
 
 
 def test_a_link_sent_via_another_entity_has_the_smaller_limit_of_both(front: Front) -> None:
@@ -103,8 +116,8 @@ def test_the_envelope_of_a_batch_does_not_count(front: Front) -> None:
     sender = client.sender("usual")
     half = MESSAGE_SIZE_MAX // 2 - SECTION
     assert outcome(client, sender, batch(message(half), message(half)), BATCH_FORMAT) is None
-    condition, text = outcome(client, sender, batch(message(half), message(half + 1)), BATCH_FORMAT) or ("", "")
-    assert (condition, f"batches of at most {MESSAGE_SIZE_MAX} bytes" in text) == (TOO_LARGE, True)
+    found, text = outcome(client, sender, batch(message(half), message(half + 1)), BATCH_FORMAT) or ("", "")
+    assert (found, f"batches of at most {MESSAGE_SIZE_MAX} bytes" in text) == (TOO_LARGE, True)
 
 
 def test_small_messages_of_a_batch_count_with_the_five_bytes_of_their_sections(front: Front) -> None:
@@ -120,8 +133,8 @@ def test_a_batch_of_several_messages_has_at_most_one_megabyte(front: Front) -> N
     sender = client.sender("large")
     half = BATCH_SIZE_MAX // 2 - SECTION
     assert outcome(client, sender, batch(message(half), message(half)), BATCH_FORMAT) is None
-    condition, text = outcome(client, sender, batch(message(half), message(half + 1)), BATCH_FORMAT) or ("", "")
-    assert (condition, f"batches of at most {BATCH_SIZE_MAX} bytes" in text) == (TOO_LARGE, True)
+    found, text = outcome(client, sender, batch(message(half), message(half + 1)), BATCH_FORMAT) or ("", "")
+    assert (found, f"batches of at most {BATCH_SIZE_MAX} bytes" in text) == (TOO_LARGE, True)
 
 
 def test_a_batch_of_one_may_be_as_large_as_a_message(front: Front) -> None:
@@ -174,8 +187,8 @@ def test_a_request_that_is_too_large_is_rejected_with_its_limit_and_one_that_is_
     requests = client.node("usual/$management").requests
     size_max = requests.attach.max_message_size
     assert size_max is not None
-    condition, text = outcome(client, requests, message(size_max + 1)) or ("", "")
-    assert (condition, f"limit is {size_max}" in text) == (TOO_LARGE, True)
+    found, text = outcome(client, requests, message(size_max + 1)) or ("", "")
+    assert (found, f"limit is {size_max}" in text) == (TOO_LARGE, True)
     requests.transfer(message(size_max + 1), b"2", settled=True)
     client.run()
     assert client.take(Dispositions) == []

@@ -1,5 +1,6 @@
 """Requests to `$cbs` and `$management`, over a real pair of AMQP connections."""
 
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -104,6 +105,14 @@ def test_a_json_web_token_is_refused_in_words(front: Front) -> None:
     assert "JSON web tokens" in (reply.application_properties or {})["status-description"]
 
 
+def test_requests_are_counted_for_their_entity_whatever_becomes_of_them(front: Front) -> None:
+    client = front.client()
+    node = client.node("orders/$management")
+    for operation in ("peek-message", "make-coffee", "renew-lock"):
+        node.ask(f"com.microsoft:{operation}", {})
+    assert (front.traffic.of("orders").requests, front.traffic.of("talks").requests) == (3, 0)
+
+
 def test_an_unknown_operation_is_not_implemented(front: Front) -> None:
     reply = front.client().node("orders/$management").ask("com.microsoft:make-coffee", {})
     assert status(reply) == (501, "amqp:not-implemented")
@@ -129,10 +138,21 @@ def test_a_request_needs_the_claim_of_its_operation(front: Front, operation: str
         assert (status(reply)[1] == "amqp:unauthorized-access") is (rule is not right)
 
 
-def test_management_needs_some_claim_to_attach(front: Front) -> None:
-    client = front.client(None)
-    client.sender("orders/$management")
-    assert [event.error.condition for event in client.take(LinkDetached) if event.error] == ["amqp:unauthorized-access"]
+@pytest.mark.parametrize("attach", [Client.sender, Client.receiver])
+@pytest.mark.parametrize(
+    ("address", "rule", "condition"),
+    [
+        ("orders/$management", None, "amqp:unauthorized-access"),
+        ("missing/$management", None, "amqp:unauthorized-access"),
+        ("missing/$management", ROOT, "amqp:not-found"),
+    ],
+)
+def test_management_needs_some_claim_and_an_entity_to_attach(
+    front: Front, attach: Callable[[Client, str], object], address: str, rule: AuthorizationRule | None, condition: str
+) -> None:
+    client = front.client(rule)
+    attach(client, address)
+    assert [event.error.condition for event in client.take(LinkDetached) if event.error] == [condition]
 
 
 def test_peek_without_a_count_shows_one_message(front: Front) -> None:
