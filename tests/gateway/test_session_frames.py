@@ -1,5 +1,6 @@
 """Exactly the frames of the .NET SDK around message sessions: links that close, locks that end, messages settled twice."""
 
+from collections import Counter
 from pathlib import Path
 from uuid import UUID
 
@@ -22,6 +23,7 @@ from twinbus.amqp.codec.sections import decode_sections
 from twinbus.amqp.codec.types import Array, Described, Symbol, UByte, UInt, Value
 from twinbus.broker.entity.session_desk import DETACH_SLACK
 from twinbus.model.descriptions import QueueDescription
+from twinbus.testing.messages import make_message
 
 LOCK = 30_000
 SESSION_FILTER = Symbol("com.microsoft:session-filter")
@@ -110,6 +112,45 @@ def test_a_session_is_accepted_in_another_case_and_delivered_in_its_own(net: Dot
     sections = decode_sections(delivery.payload)
     assert sections.properties is not None
     assert sections.properties.group_id == "SessionId"
+
+
+def attach_with_credit(net: DotNet, session_id: str | None) -> None:
+    """The client gives credit with its attach, before it knows whether it gets a session."""
+    origin = source("/talks", *[None] * 6, {SESSION_FILTER: session_id}, *[None] * 3)
+    attach: list[Value] = ["receiver", UInt(0), True, None, UByte(1), origin, target("me"), *[None] * 7]
+    window: list[Value] = [UInt(0), UInt(5_000), UInt(1), UInt(5_000)]
+    flow: list[Value] = [*window, UInt(0), UInt(0), UInt(5), UInt(0), False, False, None]
+    net.wire.say_together((2, "attach", attach), (2, "flow", flow))
+
+
+def operations(net: DotNet) -> Counter[str]:
+    """Of the session receiver, since the last time."""
+    net.wire.run()
+    counted = Counter({row.cause.value: row.operations for row in net.front.book.take_all()})
+    return Counter({cause: count for cause, count in counted.items() if cause != "send"})
+
+
+def test_credit_that_was_given_before_the_session_was_free_counts_from_then_on(net: DotNet) -> None:
+    net.wire.take()
+    attach_with_credit(net, None)
+    assert net.wire.take() == []
+    queue = net.front.sim.entities.queue("talks")
+    net.front.sim.send(queue, make_message("m", session_id="s"))
+    net.wire.run()
+    assert [said.name for said in net.wire.take()] == ["attach", "transfer"]
+    assert operations(net) == {"session": 1, "receive": 1}
+    net.wire.say(2, "detach", *DETACH)
+    assert operations(net) == {}
+
+
+@pytest.mark.parametrize("session_id", ["s", None])
+def test_credit_that_came_with_the_attach_is_for_one_receive(net: DotNet, session_id: str | None) -> None:
+    attach_with_credit(net, session_id)
+    if session_id is None:
+        net.front.sim.advance(LOCK)
+    assert operations(net) == ({} if session_id is None else {"session": 1})
+    net.wire.say(2, "detach", *DETACH)
+    assert operations(net) == {"empty_receive": 1}
 
 
 @pytest.mark.rule("A9.13")

@@ -139,9 +139,10 @@ class ReceiverAttach:
         self._bindings[link] = binding
         self._homes.attached(link, pending.node.address, is_sender=False)
         link.accept(source=session_source(source, lock), properties=session_properties(lock))
-        # The client's credit came while the attach was held back, so no event will report it again.
-        binding.credit_told(link.credit, drain=link.is_draining)
-        binding.credit_changed(now)
+        if pending.waiter is not None:
+            # The client's credit came while the attach was held back, so no event will report it again. Otherwise it is the next event.
+            binding.credit_told(link.credit, drain=link.is_draining)
+            binding.credit_changed(now)
 
     def _refuse(self, link: OutgoingLink, error: MessagingError) -> None:
         self._homes.gone(link)
