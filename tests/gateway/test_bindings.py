@@ -58,6 +58,14 @@ def test_links_do_not_pass_to_an_entity_created_again_under_the_name(front: Fron
     assert (reply.application_properties or {})["statusCode"] == 204
 
 
+def test_a_request_to_an_entity_that_was_deleted_meanwhile_is_answered(front: Front) -> None:
+    client = front.client()
+    node = client.node("orders/$management")
+    delete(front, "orders")
+    reply = node.ask("com.microsoft:peek-message", {}).application_properties or {}
+    assert (reply["statusCode"], reply["errorCondition"]) == (404, "amqp:not-found")
+
+
 def test_a_sender_that_is_not_used_is_detached_and_one_that_is_used_stays(front: Front) -> None:
     client = front.client()
     client.sender("orders")

@@ -448,6 +448,12 @@ def test_a_session_that_no_message_can_belong_to_is_refused(front: Front, sessio
     ]
 
 
+@pytest.mark.rule("A9")
+def test_a_session_id_may_have_128_characters(front: Front) -> None:
+    session_filter = {Symbol("com.microsoft:session-filter"): "s" * 128}
+    assert front.client().receiver("talks", session_filter=session_filter).is_attached
+
+
 @pytest.mark.parametrize(("address", "taken"), [("orders", None), ("talks", {"com.microsoft:session-filter": "s1"})])
 def test_a_filter_that_is_not_applied_is_not_confirmed(front: Front, address: str, taken: Value) -> None:
     unknown = {Symbol("no-local"): Described(Symbol("apache.org:no-local-filter:list"), [])}
