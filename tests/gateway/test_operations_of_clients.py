@@ -180,6 +180,24 @@ def test_waiting_in_vain_for_a_message_session_is_an_empty_receive(front: Front)
     assert operations(front) == {"empty_receive": 1}
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_whoever_gives_up_waiting_for_a_message_session_had_an_empty_receive_and_waits_no_more(
+    front: Front, is_lost: bool
+) -> None:
+    queue = front.sim.queue(QueueDescription("sessions", requires_session=True)).main
+    client = front.client()
+    link = client.receiver("sessions", session_filter={SESSION_FILTER: None})
+    assert queue.receiver_count == 1
+    if is_lost:
+        client.gateway.lost(front.sim.now)
+    else:
+        link.detach()
+        client.run()
+    assert (queue.receiver_count, operations(front)) == (0, {"empty_receive": 1})
+    client.front.sim.advance(2 * MINUTE)
+    assert not operations(front)
+
+
 def test_a_message_session_that_is_accepted_is_an_operation(front: Front) -> None:
     front.sim.queue(QueueDescription("sessions", requires_session=True))
     client = front.client()
