@@ -33,10 +33,11 @@ class OneNamespace:
     """The rules of a namespace and of its queue `orders`."""
 
     namespace = AuthorizationRule("Root", "first-key", "second-key", frozenset(Right))
+    one_key = AuthorizationRule("OneKey", "only-key", "", frozenset({Right.LISTEN}))
     orders = AuthorizationRule("OrdersOnly", "orders-key", "", frozenset({Right.SEND}))
 
     def rules_named(self, name: str, path: str) -> list[AuthorizationRule]:
-        rules = [self.namespace, self.orders] if covers("orders", path) else [self.namespace]
+        rules = [self.namespace, self.one_key, *([self.orders] if covers("orders", path) else [])]
         return [rule for rule in rules if rule.name == name]
 
 
@@ -127,6 +128,19 @@ def test_a_bare_key_opens_the_namespace() -> None:
         verify_key("Root", "third-key", RULES)
 
 
+def test_an_empty_key_opens_nothing_even_where_a_rule_has_only_one_key() -> None:
+    assert verify_key("OneKey", "only-key", RULES).rights == {Right.LISTEN}
+    with pytest.raises(Unauthorized):
+        verify_key("OneKey", "", RULES)
+
+
+@pytest.mark.parametrize("expiry", ["9" * 16, "-1", "1.5", "", "\N{ARABIC-INDIC DIGIT NINE}" * 10])
+def test_the_end_of_a_token_is_a_number_of_at_most_15_digits(expiry: str) -> None:
+    assert verify_token(signed(AUDIENCE, expiry="9" * 15), PATH, RULES, NOW).rights
+    with pytest.raises(Unauthorized, match="has to be a number"):
+        verify_token(signed(AUDIENCE, expiry=expiry), PATH, RULES, NOW)
+
+
 def test_a_grant_opens_what_lies_below_its_scope_and_nothing_beside_it() -> None:
     grants = Grants()
     grants.add(Grant("topic", frozenset({Right.LISTEN}), NOW + 1_000, "Root"))
@@ -187,6 +201,7 @@ def test_tokens_for_very_long_audiences_fill_no_memory() -> None:
         grants.add(Grant(f"{number:0{SCOPE_LENGTH_MAX}}", frozenset(Right), NOW + 1_000, "Root"))
     with pytest.raises(ArgumentError, match="together"):
         grants.add(Grant("orders", frozenset(Right), NOW + 1_000, "Root"))
+    assert grants.rights_on(f"{0:0{SCOPE_LENGTH_MAX}}/$management", NOW) == frozenset(Right)
     # One for an audience that it has a token for is no more of them.
     grants.add(Grant(f"{0:0{SCOPE_LENGTH_MAX}}", frozenset({Right.SEND}), NOW + 9_000, "Root"))
 
@@ -236,3 +251,4 @@ def test_the_next_end_is_that_of_a_grant_that_ends_and_is_still_valid() -> None:
     for scope, ends_at in (("a", NOW + 2_000), ("b", NOW + 1_000), ("c", NOW - 2 * CLOCK_SKEW)):
         grants.add(Grant(scope, frozenset({Right.LISTEN}), ends_at, "Root"))
     assert grants.next_expiry(NOW) == NOW + 1_000 + CLOCK_SKEW
+    assert grants.next_expiry(NOW + 1_000 + CLOCK_SKEW) == NOW + 2_000 + CLOCK_SKEW
