@@ -1,19 +1,21 @@
 """`$management` operations of our own, over a real pair of AMQP connections."""
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from tests.gateway.front import LISTENS, SENDS, Client, Front, NodeClient, payload, text_of
 from tests.gateway.test_nodes import body, lock_one, status
 from twinbus.amqp.codec.sections import decode_sections
-from twinbus.amqp.codec.types import Array, Int, Long, UInt
+from twinbus.amqp.codec.types import Array, Int, Long, Symbol, Timestamp, UInt
 from twinbus.amqp.events import Deliveries
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.outcomes import DELAY_MAX, DeadLetter
 from twinbus.gateway.requests.bulk import OWNER_LENGTH_MAX
 from twinbus.gateway.requests.handlers import HANDLERS
 from twinbus.model.descriptions import QueueDescription, TopicDescription
+from twinbus.model.message_limits import TIMES_COUNT_MAX
 from twinbus.model.packed_payloads import unpack
 
 NODE = "spread/$management"
@@ -259,3 +261,206 @@ def test_a_repair_is_previewed_and_then_done(front: Front) -> None:
 def test_a_repair_with_wrong_arguments_is_refused(client: Client, wanted: dict[str, object]) -> None:
     node = client.node("orders/$DeadLetterQueue/$management")
     assert status(node.ask("com.twinbus:repair", wanted)) == (400, "com.microsoft:argument-error")
+
+
+def test_the_times_of_messages_are_found_by_their_numbers(client: Client) -> None:
+    fill(client, 3, "orders")
+    start = client.front.sim.now - 3
+    node = client.node("orders/$management")
+    asked = {"sequence-numbers": Array([Long(2), Long(1), Long(9)])}
+    found = body(node.ask("com.twinbus:enqueued-times", asked))
+    assert found == {
+        "sequence-numbers": Array([Long(2), Long(1), Long(-1)], code=0x81),
+        "enqueued-times": Array([Timestamp(start + 1), Timestamp(start), Timestamp(0)], code=0x83),
+    }
+    too_many = {"sequence-numbers": Array([Long(1)] * (TIMES_COUNT_MAX + 1))}
+    for wrong in (too_many, {"sequence-numbers": Array([])}, {}):
+        assert status(node.ask("com.twinbus:enqueued-times", wrong)) == (400, "com.microsoft:argument-error")
+
+
+def sessions_node(client: Client, **counts: int) -> NodeClient:
+    """Of a queue with message sessions, each with so many messages."""
+    client.front.sim.queue(QueueDescription("talks", requires_session=True))
+    sender = client.sender("talks")
+    for session_id, count in counts.items():
+        for _ in range(count):
+            sender.transfer(payload("m", group_id=session_id), b"1")
+    client.run()
+    return client.node("talks/$management")
+
+
+def test_sessions_are_counted_those_with_most_messages_first_and_in_pages(client: Client) -> None:
+    node = sessions_node(client, a=1, b=3, c=2)
+    client.receiver("talks", session_filter={Symbol("com.microsoft:session-filter"): "c"})
+    sums = {"session-count": 3, "held-session-count": 1, "active-message-count": 6, "is-all": True}
+    page = [
+        {"session-id": name, "active-message-count": count, "is-held": name == "c"}
+        for name, count in (("b", 3), ("c", 2), ("a", 1))
+    ]
+    for asked, shown in (
+        ({}, page),
+        ({"skip": Int(1)}, page[1:]),
+        ({"skip": Int(-1), "top": Int(0)}, page[:1]),
+        ({"skip": Int(1), "top": Int(1)}, page[1:2]),
+    ):
+        assert body(node.ask("com.twinbus:count-sessions", asked)) == {**sums, "sessions": shown}
+
+
+def test_sessions_are_listed_by_name_in_pages_and_by_when_their_state_was_set(client: Client) -> None:
+    node = sessions_node(client, b=1, a=1, c=1)
+
+    def names(**asked: object) -> object:
+        reply = node.ask("com.microsoft:get-message-sessions", {key.replace("_", "-"): asked[key] for key in asked})
+        return (body(reply)["skip"], body(reply)["sessions-ids"].values) if status(reply)[0] == 200 else status(reply)
+
+    nothing = (204, "com.microsoft:session-not-found")
+    assert names() == (3, ["a", "b", "c"])
+    assert names(top=Int(2)) == (2, ["a", "b"])
+    assert names(skip=Int(2), top=Int(2)) == (3, ["c"])
+    assert names(skip=Int(-5), top=Int(-5)) == (1, ["a"])
+    assert names(skip=Int(3)) == nothing
+    last_of_all, before = Timestamp(253_402_300_799_999), client.front.sim.now - 1
+    assert names(last_updated_time=last_of_all) == (3, ["a", "b", "c"])
+    assert names(last_updated_time=Timestamp(before)) == nothing
+    client.receiver("talks", session_filter={Symbol("com.microsoft:session-filter"): "b"})
+    node.ask("com.microsoft:set-session-state", {"session-id": "b", "session-state": b"x"})
+    assert names(last_updated_time=Timestamp(before)) == (1, ["b"])
+    assert names(last_updated_time=Timestamp(client.front.sim.now)) == nothing
+
+
+def test_a_backlog_is_counted_by_destination_and_in_pages(client: Client) -> None:
+    client.front.sim.queue(QueueDescription("x/x-servicebus-transfer/0"))
+    sender = client.sender("x/x-servicebus-transfer/0")
+    for text, to in (("1", "orders"), ("22", "orders"), ("333", "spread")):
+        sender.transfer(payload(text, to=to), b"1")
+    client.run()
+    node = client.node("x/x-servicebus-transfer/0/$management")
+    whole = body(node.ask("com.twinbus:backlog", {}))
+    assert set(whole) == {"destinations"}
+    assert sum(share["message-count"] for share in whole["destinations"]) == 3
+    assert sum(share["size-in-bytes"] for share in whole["destinations"]) > 0
+    page = body(node.ask("com.twinbus:backlog", {"message-count": Int(2)}))
+    assert page["next-sequence-number"] == 3
+    rest = body(node.ask("com.twinbus:backlog", {"from-sequence-number": Long(3)}))
+    assert [share["message-count"] for share in rest["destinations"]] == [1]
+    assert status(node.ask("com.twinbus:backlog", {"from-sequence-number": Long(4)}))[0] == 204
+
+
+def test_deferred_messages_are_deleted_as_they_are_received_by_number_if_asked(client: Client) -> None:
+    fill(client, 2, "orders")
+    node = client.node("orders/$management")
+    client.receiver("orders", credit=2)
+    tokens = [UUID(bytes_le=each.delivery_tag) for each in client.received()]
+    node.ask("com.microsoft:update-disposition", {"disposition-status": "defered", "lock-tokens": Array(tokens)})
+    asked = {"sequence-numbers": Array([Long(2), Long(1)]), "receiver-settle-mode": UInt(0)}
+    entries = body(node.ask("com.microsoft:receive-by-sequence-number", asked))["messages"]
+    assert [text_of(entry["message"]) for entry in entries] == ["m1", "m0"]
+    for entry in entries:
+        assert set(entry) == {"message"}
+        annotations = decode_sections(entry["message"]).message_annotations or {}
+        assert annotations["x-opt-message-state"] == 1
+        assert "x-opt-locked-until" not in annotations
+    assert client.front.sim.entities.queue("orders").main.counts().deferred == 0
+
+
+def test_deferred_messages_received_by_number_are_locked_and_say_until_when(client: Client) -> None:
+    fill(client, 1, "orders")
+    node = client.node("orders/$management")
+    token = lock_one(client, "orders")
+    node.ask("com.microsoft:update-disposition", {"disposition-status": "defered", "lock-tokens": Array([token])})
+    (entry,) = body(node.ask("com.microsoft:receive-by-sequence-number", {"sequence-numbers": Array([Long(1)])}))[
+        "messages"
+    ]
+    annotations = decode_sections(entry["message"]).message_annotations or {}
+    assert annotations["x-opt-locked-until"] == client.front.sim.now + 60_000
+    assert annotations["x-opt-message-state"] == 1
+    settled = {"disposition-status": "completed", "lock-tokens": Array([entry["lock-token"]])}
+    assert status(node.ask("com.microsoft:update-disposition", settled))[0] == 200
+
+
+def test_the_head_of_each_fragment_says_what_is_in_it(client: Client) -> None:
+    fill(client, 3, "orders")
+    node = client.node("orders/$management")
+    token = lock_one(client, "orders")
+    node.ask("com.microsoft:update-disposition", {"disposition-status": "defered", "lock-tokens": Array([token])})
+    lock_one(client, "orders")
+    completed = {"disposition-status": "completed", "lock-tokens": Array([token])}
+    node.ask("com.microsoft:update-disposition", completed)
+    (head,) = body(node.ask("com.twinbus:fragment-heads", {}))["fragments"]
+    counts = client.front.sim.entities.queue("orders").main.counts()
+    assert head == {
+        "fragment": 0,
+        "store": client.front.sim.entities.queue("orders").main.fragments[0].broker.index,
+        "is-available": True,
+        "first-sequence-number": 1,
+        "last-sequence-number": 3,
+        "active-message-count": 2,
+        "deferred-message-count": 1,
+        "scheduled-message-count": 0,
+        "size-in-bytes": counts.size_bytes,
+    }
+
+
+def test_a_repair_says_what_it_did_and_where_to_go_on(client: Client) -> None:
+    fill(client, 4, "orders")
+    client.receiver("orders", credit=1)
+    node = client.node("orders/$management")
+    client.take(Deliveries)
+    first = body(node.ask("com.twinbus:repair", ranged(1, 9, message_count=Int(2), destination="spread")))
+    assert first == {
+        "message-count": 1,
+        "examined-count": 2,
+        "held-count": 1,
+        "refused-count": 0,
+        "refusals": [],
+        "next-sequence-number": 3,
+    }
+    named = {"sequence-numbers": Array([Long(4)]), "remove": True}
+    assert body(node.ask("com.twinbus:repair", named))["message-count"] == 1
+    counts = client.front.sim.entities.queue("orders").main.counts()
+    assert counts.active == 2
+
+
+def operations(client: Client) -> list[tuple[str, int, int]]:
+    """Cause, operations and messages of each row since the last time."""
+    return [(row.cause.value, row.operations, row.messages) for row in client.front.book.take_all()]
+
+
+def test_our_own_operations_are_billed_by_what_they_did(client: Client) -> None:
+    fill(client, 6, "orders")
+    node = client.node("orders/$management")
+    operations(client)
+    ranges = {"ranges": claimed_from(node, 4)}
+    assert operations(client) == [("receive", 4, 4)]
+    node.ask("com.twinbus:delete-claimed", ranges)
+    assert operations(client) == [("settle", 4, 4)]
+    node.ask("com.twinbus:delete-claimed", ranges)
+    assert operations(client) == []
+    node.ask("com.twinbus:repair", ranged(5, 6, remove=True))
+    assert sorted(operations(client)) == [("management", 1, 0), ("settle", 2, 2)]
+    node.ask("com.twinbus:claim", {"message-count": Int(4)})
+    assert operations(client) == [("empty_receive", 1, 0)]
+
+
+def claimed_from(node: NodeClient, count: int) -> Array:
+    ranges = body(node.ask("com.twinbus:claim", {"message-count": Int(count)}))["ranges"]
+    assert isinstance(ranges, Array)
+    return ranges
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_each_message_of_a_page_is_billed_as_a_peek_of_its_size(client: Client, packed: bool) -> None:
+    fill(client, 3, "orders")
+    client.sender("orders").transfer(payload("x" * 100_000), b"large")
+    client.run()
+    node = client.node("orders/$management")
+    client.front.book.take_all()
+    node.ask("com.twinbus:peek-range", ranged(1, 4, packed=packed))
+    found = client.front.book.take_all()
+    assert {(row.cause.value, row.fragment) for row in found} == {("peek", 0)}
+    assert sum(row.operations for row in found) == sum(row.messages for row in found) == 4
+    assert sum(row.units for row in found) == 3 + 2
+    assert sum(row.size for row in found) > 100_000
+    node.ask("com.twinbus:peek-range", ranged(9, 9, packed=packed))
+    (row,) = client.front.book.take_all()
+    assert (row.cause.value, row.operations, row.messages, row.units) == ("peek", 1, 0, 1)
