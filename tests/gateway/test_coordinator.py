@@ -8,11 +8,12 @@ import pytest
 from tests.gateway.control_link import DECLARE, DISCHARGE, Control, active, answers, ask_in, condition
 from tests.gateway.front import Front, payload, text_of
 from twinbus.amqp.codec.delivery_state import ACCEPTED, TransactionalState
-from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
-from twinbus.amqp.codec.types import Array, Symbol, Value
+from twinbus.amqp.codec.sections import DataBody, Sections, ValueBody, encode_sections
+from twinbus.amqp.codec.types import Array, Described, Symbol, ULong, Value
 from twinbus.amqp.events import Dispositions, LinkDetached
 from twinbus.gateway.nodes.coordinator import OPEN_MAX
 from twinbus.model.descriptions import QueueDescription
+from twinbus.testing.faulty_store import Fault
 
 
 @pytest.fixture
@@ -186,3 +187,35 @@ def test_sending_via_a_queue_needs_the_right_for_both(front: Front) -> None:
     cbs.ask("put-token", front.token("other"), name="sb://host/other")
     client.sender("orders", via("other"))
     assert client.take(LinkDetached) == []
+
+
+def test_a_distributed_transaction_is_refused_and_the_control_link_goes_on(front: Front) -> None:
+    control = Control(front.client())
+    assert condition(control.ask(DECLARE, b"of many resources")) == "amqp:not-implemented"
+    assert control.declare()
+
+
+def test_a_discharge_that_nobody_waits_for_is_done_and_not_answered(front: Front) -> None:
+    client = front.client()
+    control, sender = Control(client), client.sender("orders")
+    for fails in (False, True):
+        txn_id = control.declare()
+        sender.transfer(payload("a"), b"1", state=TransactionalState(txn_id=txn_id))
+        client.run()
+        client.take(Dispositions)
+        discharge = Sections(body=ValueBody(Described(ULong(DISCHARGE), [txn_id, fails])))
+        control.link.transfer(encode_sections(discharge), b"c", settled=True)
+        client.run()
+        assert (answers(client), active(front)) == ([], 1)
+        assert condition(control.ask(DISCHARGE, txn_id, False)) == "amqp:transaction:unknown-id"
+
+
+def test_a_commit_that_fails_is_answered_when_its_store_says_so(front: Front) -> None:
+    client = front.client()
+    control, sender = Control(client), client.sender("orders")
+    txn_id = control.declare()
+    sender.transfer(payload("a"), b"1", state=TransactionalState(txn_id=txn_id))
+    client.run()
+    front.sim.ports[0].next_fault = Fault.REFUSE
+    assert condition(control.ask(DISCHARGE, txn_id, False)) is not None
+    assert [row.cause for row in front.book.take_all()] == []

@@ -15,8 +15,12 @@ from twinbus.amqp.codec.sections import (
     decode_sections,
     encode_sections,
 )
+from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Array, Decimal128, Described, Int, Long, Symbol, Timestamp, UInt, ULong, Value
-from twinbus.amqp.events import Deliveries, LinkDetached
+from twinbus.amqp.events import CreditChanged, Deliveries, LinkDetached
+from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.amqp.session import Session
 from twinbus.broker.commands import Peek
 from twinbus.broker.outcomes import Defer
 from twinbus.gateway.links.session_attach import TICKS_AT_EPOCH
@@ -772,3 +776,65 @@ def test_what_is_scheduled_comes_as_an_encoded_message(front: Front, entry: dict
     refused = node.ask("com.microsoft:schedule-message", {"messages": [entry]})
     assert status(refused) == (400, "com.microsoft:argument-error")
     assert front.sim.entities.queue("orders").main.counts().scheduled == 0
+
+
+def reply_link(client: Client, session: Session, name: str, address: str = "orders/$management") -> IncomingLink:
+    """Its target's address is `to-` and its name."""
+    link = session.attach(name, is_sender=False, source=Source(address=address), target=Target(address=f"to-{name}"))
+    assert isinstance(link, IncomingLink)
+    client.run()
+    link.grant(10)
+    client.run()
+    return link
+
+
+def replies_to(client: Client, requests: OutgoingLink, reply_to: str | None) -> list[str]:
+    """The names of the links that the reply to a request comes on."""
+    request = Sections(
+        properties=MessageProperties(message_id="1", reply_to=reply_to),
+        application_properties={"operation": "com.microsoft:peek-message"},
+        body=ValueBody({}),
+    )
+    requests.transfer(encode_sections(request), b"1")
+    client.run()
+    return [event.link.name for event in client.take(Deliveries)]
+
+
+@pytest.mark.parametrize(
+    ("reply_to", "name"),
+    [("two", "two"), ("to-two", "two"), ("one", "one"), ("nowhere", "one"), (None, "one"), ("elsewhere", "one")],
+)
+def test_a_reply_goes_to_the_named_link_of_the_node_or_else_to_the_first(
+    front: Front, reply_to: str | None, name: str
+) -> None:
+    client = front.client()
+    requests = client.sender("orders/$management")
+    reply_link(client, client.session, "elsewhere", "talks/$management")
+    for link_name in ("one", "two"):
+        reply_link(client, client.session, link_name)
+    assert replies_to(client, requests, reply_to) == [name]
+
+
+def test_a_reply_stays_on_the_amqp_session_of_its_request(front: Front) -> None:
+    client = front.client()
+    requests, other = client.sender("orders/$management"), client.connection.begin()
+    client.run()
+    reply_link(client, other, "other")
+    assert replies_to(client, requests, "other") == []
+    reply_link(client, client.session, "own")
+    assert replies_to(client, requests, "other") == ["own"]
+
+
+def test_a_reply_link_that_is_drained_says_so_and_later_replies_wait_for_credit(front: Front) -> None:
+    client = front.client()
+    node = client.node("orders/$management")
+    client.take(CreditChanged)
+    node.replies.drain()
+    client.run()
+    assert [(event.link, event.drain) for event in client.take(CreditChanged)] == [(node.replies, True)]
+    assert node.replies.credit == 0
+    node.send("com.microsoft:peek-message", {})
+    assert node.answers() == []
+    node.replies.grant(1)
+    client.run()
+    assert len(node.answers()) == 1
