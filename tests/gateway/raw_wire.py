@@ -62,9 +62,10 @@ class Said(NamedTuple):
 
 
 class RawWire:
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: Front, settings: ConnectionSettings | None = None) -> None:
+        """`settings`: of the server."""
         self._front = front
-        server = Connection(Role.SERVER, ConnectionSettings(container_id="net"), front.sim.now)
+        server = Connection(Role.SERVER, settings or ConnectionSettings(container_id="net"), front.sim.now)
         self.gateway = ConnectionGateway(server, front.view, front.sim.now, self._wake)
         self._reader = FrameReader(65_536)
         self._answers: list[Said] = []

@@ -23,13 +23,19 @@ from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.frames import EMPTY_FRAME
 from twinbus.amqp.codec.performatives import SenderSettleMode
 from twinbus.amqp.codec.sections import DATA, HEADER, DataBody, Sections, encode_sections
-from twinbus.amqp.codec.types import Encoded, Symbol, UInt
+from twinbus.amqp.codec.types import Encoded, Symbol, UInt, Value
+from twinbus.amqp.connection import ConnectionSettings
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
 from twinbus.amqp.events import ConnectionClosed, CreditChanged, Dispositions, LinkDetached
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.errors import QuotaExceeded
 from twinbus.gateway.authorization import CLOCK_SKEW
-from twinbus.gateway.connection_gateway import STRANGER_FRAMES_MAX, TOKEN_WAIT
+from twinbus.gateway.connection_gateway import (
+    STRANGER_FRAMES_MAX,
+    STRANGER_UNREAD_SIZE_MAX,
+    TOKEN_WAIT,
+    UNREAD_SIZE_MAX,
+)
 from twinbus.model.descriptions import AuthorizationRule, QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 from twinbus.model.wire_names import TRANSFER_DESTINATION_ADDRESS
@@ -771,3 +777,66 @@ def test_a_link_that_attaches_when_the_transport_has_room_again_is_served_at_onc
     client.gateway.resume(front.sim.now)
     client.receiver("orders", credit=10)
     assert len(client.received()) == 1
+
+
+def test_a_server_that_stops_closes_its_connections_and_says_that_they_may_come_back(front: Front) -> None:
+    client = front.client()
+    assert not client.gateway.is_closed
+    client.gateway.shut_down()
+    client.run()
+    assert closed_with(client) == "amqp:connection:forced"
+    assert client.gateway.is_closed
+
+
+def test_what_is_beyond_the_share_of_a_read_waits_for_its_turn(front: Front) -> None:
+    client = front.client()
+    gateway, now = client.gateway, front.sim.now
+    assert not gateway.is_behind
+    gateway.receive(EMPTY_FRAME * 1_000, now, share=1)
+    assert gateway.is_behind
+    gateway.receive(b"", now)
+    assert not gateway.is_behind
+
+
+def test_whoever_has_no_valid_token_may_leave_less_unread(front: Front) -> None:
+    client = front.client(None)
+    assert client.gateway.unread_size_max == STRANGER_UNREAD_SIZE_MAX
+    client.node("$cbs").ask("put-token", front.token("orders"), name="sb://host/orders")
+    assert client.gateway.unread_size_max == UNREAD_SIZE_MAX > STRANGER_UNREAD_SIZE_MAX
+
+
+@pytest.mark.parametrize("is_settled", [False, True])
+def test_a_message_whose_frames_could_not_wait_that_long_is_refused_for_now(front: Front, is_settled: bool) -> None:
+    """Not as one that is too large: its sender would give it up."""
+    settings = ConnectionSettings(container_id="net")
+    wire = RawWire(front, settings)
+    wire.put_token("orders")
+    wire.say(1, "begin", None, UInt(0), UInt(5_000), UInt(5_000))
+    wire.say(1, "attach", "out", UInt(0), False, None, None, source("me"), target("orders"), None, None, UInt(0))
+
+    def part(*, more: bool) -> None:
+        fields: list[Value] = [UInt(0), UInt(0), b"t", UInt(0), is_settled, more]
+        wire.say(1, "transfer", *fields, payload=bytes(1_000))
+
+    part(more=True)
+    for _ in range(3):
+        wire.gateway.tick(front.sim.now)
+        front.sim.advance(settings.incomplete_timeout)
+    wire.take()
+    part(more=False)
+    refusals = str(wire.take("disposition"))
+    assert front.traffic.of("orders").refused == 1
+    assert ("com.microsoft:server-busy" in refusals) is not is_settled
+
+
+@pytest.mark.parametrize("node", ["$cbs", "orders/$management"])
+def test_what_is_no_request_is_rejected_and_the_next_one_answered(front: Front, node: str) -> None:
+    client = front.client()
+    requests = client.node(node).requests
+    requests.transfer(b"\x00" * 10, b"1")
+    client.run()
+    (answer,) = client.take(Dispositions)
+    assert isinstance(answer.state, Rejected)
+    assert answer.state.error is not None
+    assert answer.state.error.condition == "amqp:decode-error"
+    assert client.node("orders/$management").ask("com.microsoft:peek-message", {}).application_properties
