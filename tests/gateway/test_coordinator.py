@@ -9,7 +9,7 @@ from tests.gateway.control_link import DECLARE, DISCHARGE, Control, active, answ
 from tests.gateway.front import Front, payload, text_of
 from twinbus.amqp.codec.delivery_state import ACCEPTED, TransactionalState
 from twinbus.amqp.codec.sections import DataBody, Sections, ValueBody, encode_sections
-from twinbus.amqp.codec.types import Array, Described, Symbol, ULong, Value
+from twinbus.amqp.codec.types import Array, Described, Long, Symbol, UInt, ULong, Value
 from twinbus.amqp.events import Dispositions, LinkDetached
 from twinbus.gateway.nodes.coordinator import OPEN_MAX
 from twinbus.model.descriptions import QueueDescription
@@ -219,3 +219,12 @@ def test_a_commit_that_fails_is_answered_when_its_store_says_so(front: Front) ->
     front.sim.ports[0].next_fault = Fault.REFUSE
     assert condition(control.ask(DISCHARGE, txn_id, False)) is not None
     assert [row.cause for row in front.book.take_all()] == []
+
+
+def test_deferred_messages_that_are_not_there_cannot_be_taken_in_a_transaction(front: Front) -> None:
+    client = front.client()
+    control, node = Control(client), client.node("orders/$management")
+    missing: dict[str, Value] = {"sequence-numbers": Array([Long(7)]), "receiver-settle-mode": UInt(0)}
+    reply = ask_in(client, node, control.declare(), "receive-by-sequence-number", missing)
+    assert (reply["statusCode"], reply["errorCondition"]) == (404, "com.microsoft:message-not-found")
+    assert not node.answers()

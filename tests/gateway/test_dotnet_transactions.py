@@ -517,3 +517,13 @@ def test_a_session_state_and_deferred_messages_take_part_in_a_transaction_and_re
     assert condition_of(client.discharge(txn_id, fails=fails)) is None
     assert client.ask("get-session-state", session)[1] == {"session-state": None if fails else b"new"}
     assert queue.main.counts().deferred == (1 if fails else 0)
+
+
+@pytest.mark.rule("A7.8")
+def test_an_operation_whose_home_is_gone_is_refused(front: Front) -> None:
+    client = DotNet(front)
+    client.sender("a")
+    sender = client.sender("b")
+    front.sim.entities.delete("a", front.sim.now, lambda _: None)
+    front.sim.run()
+    assert client.send(sender, message("out"), client.declare()) == "amqp:not-found"

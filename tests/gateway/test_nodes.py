@@ -31,6 +31,7 @@ from twinbus.management.catalog import Catalog
 from twinbus.model.descriptions import (
     AuthorizationRule,
     CorrelationFilter,
+    EntityStatus,
     QueueDescription,
     RuleDescription,
     SubscriptionDescription,
@@ -838,3 +839,37 @@ def test_a_reply_link_that_is_drained_says_so_and_later_replies_wait_for_credit(
     node.replies.grant(1)
     client.run()
     assert len(node.answers()) == 1
+
+
+def test_a_token_is_put_for_an_audience(front: Front) -> None:
+    client = front.client(None)
+    reply = client.node("$cbs").ask("put-token", front.token("orders"))
+    assert (reply.application_properties or {})["status-code"] == 400
+    client.sender("orders")
+    assert len(client.take(LinkDetached)) == 1
+
+
+@pytest.mark.parametrize("operation", ["schedule-message", "cancel-scheduled-message"])
+def test_a_subscription_has_no_scheduled_messages_of_its_own(front: Front, operation: str) -> None:
+    front.sim.topic(TopicDescription("news"))
+    front.sim.subscription(SubscriptionDescription("news", "all"))
+    entry = {"message-id": "m", "message": payload("a")}
+    wanted: dict[str, Value] = {"messages": [entry], "sequence-numbers": Array([Long(1)])}
+    reply = front.client().node("news/Subscriptions/all/$management").ask(f"com.microsoft:{operation}", wanted)
+    assert status(reply) == (400, "amqp:not-allowed")
+
+
+def test_whoever_waits_for_a_session_of_a_queue_that_is_disabled_meanwhile_is_refused_and_the_session_free(
+    front: Front,
+) -> None:
+    client, session_filter = front.client(), {Symbol("com.microsoft:session-filter"): None}
+    client.receiver("talks", session_filter=session_filter)
+    disabled = QueueDescription("talks", requires_session=True, status=EntityStatus.RECEIVE_DISABLED)
+    front.sim.entities.update(disabled, front.sim.now, lambda _: None)
+    put(front, "a", "talks", group_id="s")
+    client.run()
+    (gone,) = client.take(LinkDetached)
+    assert gone.error is not None
+    assert gone.error.condition == "com.microsoft:entity-disabled"
+    front.sim.entities.update(QueueDescription("talks", requires_session=True), front.sim.now, lambda _: None)
+    assert client.receiver("talks", session_filter=session_filter).is_attached

@@ -464,3 +464,14 @@ def test_each_message_of_a_page_is_billed_as_a_peek_of_its_size(client: Client, 
     node.ask("com.twinbus:peek-range", ranged(9, 9, packed=packed))
     (row,) = client.front.book.take_all()
     assert (row.cause.value, row.operations, row.messages, row.units) == ("peek", 1, 0, 1)
+
+
+def test_a_preview_says_why_a_message_would_stay(client: Client) -> None:
+    fill(client, 1, "orders")
+    node = client.node("orders/$management")
+    wanted = ranged(1, 9, action="SET sys.MessageId = ''", destination="spread")
+    (preview,) = body(node.ask("com.twinbus:preview-repair", wanted))["previews"]
+    assert set(preview) == {"message", "refusal"}
+    page = body(node.ask("com.twinbus:repair", wanted))
+    assert (page["message-count"], page["refused-count"]) == (0, 1)
+    assert page["refusals"] == [{"sequence-number": 1, "reason": preview["refusal"]}]
