@@ -11,6 +11,7 @@ from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import MessagingError
 from twinbus.model.message import read_message, split_batch
+from twinbus.model.message_limits import BATCH_COUNT_MAX
 from twinbus.model.wire_names import BATCH_FORMAT
 
 SIZE_MAX = 2_000
@@ -110,3 +111,9 @@ def test_a_message_that_was_cut_off_is_refused(cut: int) -> None:
     payload = encode_message("body", message_id="m", session_id="s", partition_key="s")
     plan = plan_batches([payload[:cut]], SIZE_MAX, keeps_keys_apart=True)
     assert len(plan.refused) == 1
+
+
+def test_a_batch_has_no_more_messages_than_the_service_takes() -> None:
+    payloads = [encode_message("") for _ in range(BATCH_COUNT_MAX + 1)]
+    plan = plan_batches(payloads, 1_000_000, keeps_keys_apart=True)
+    assert [len(batch.places) for batch in plan.batches] == [BATCH_COUNT_MAX, 1]

@@ -44,7 +44,7 @@ def test_links_and_requests() -> None:
     assert (bindings.IDLE_MAX, receiver_attach.RECEIVERS_MAX) == (10 * MINUTE, 5_000)
     assert (session_attach.WAIT_DEFAULT, management_node.TIMEOUT_DEFAULT) == (65_000, MINUTE)
     assert (call.LOCK_TOKENS_MAX, browse.SEQUENCE_NUMBERS_MAX, schedule.SEQUENCE_NUMBERS_MAX) == (4_096,) * 3
-    assert (bulk.DELETE_COUNT_MAX, schedule.MESSAGES_MAX) == (4_000, 4_500)
+    assert (bulk.DELETE_COUNT_MAX, message_limits.BATCH_COUNT_MAX) == (4_000, 4_500)
     assert (rules.LIST_COUNT_MAX, sessions.LIST_COUNT_MAX, repair.PREVIEWS_DEFAULT) == (100, 100, 10)
     assert locks.TOKEN_SIZE == 16
     no_answers = (call.NO_MESSAGES, rules.NO_RULES, sessions.NO_SESSIONS)

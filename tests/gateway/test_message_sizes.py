@@ -12,7 +12,7 @@ from twinbus.amqp.codec.types import Long, Symbol
 from twinbus.amqp.events import Dispositions
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
-from twinbus.model.message_limits import BATCH_SIZE_MAX, MESSAGE_SIZE_CEILING, MESSAGE_SIZE_MAX
+from twinbus.model.message_limits import BATCH_COUNT_MAX, BATCH_SIZE_MAX, MESSAGE_SIZE_CEILING, MESSAGE_SIZE_MAX
 from twinbus.model.wire_names import BATCH_FORMAT, TRANSFER_DESTINATION_ADDRESS
 from twinbus.testing.simulation import Answer
 
@@ -142,6 +142,15 @@ def test_a_batch_of_one_may_be_as_large_as_a_message(front: Front) -> None:
     sender = client.sender("large")
     assert outcome(client, sender, batch(message(LARGE)), BATCH_FORMAT) is None
     assert (outcome(client, sender, batch(message(LARGE + 1)), BATCH_FORMAT) or ("",))[0] == TOO_LARGE
+
+
+def test_a_batch_has_a_number_of_messages_that_can_be_taken_at_once(front: Front) -> None:
+    client = front.client()
+    sender = client.sender("usual")
+    tiny = payload("")
+    assert outcome(client, sender, batch(*[tiny] * BATCH_COUNT_MAX), BATCH_FORMAT) is None
+    condition, text = outcome(client, sender, batch(*[tiny] * (BATCH_COUNT_MAX + 1)), BATCH_FORMAT) or ("", "")
+    assert (condition, f"more than {BATCH_COUNT_MAX} messages" in text) == (TOO_LARGE, True)
 
 
 def test_a_batch_in_a_transaction_counts_as_any_other(front: Front) -> None:

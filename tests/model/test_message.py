@@ -2,6 +2,7 @@
 
 import contextlib
 from datetime import timedelta
+from struct import Struct
 from uuid import UUID
 
 import pytest
@@ -21,7 +22,7 @@ from tests.model.messages import (
     section,
 )
 from twinbus.amqp.codec.encode import encode_value
-from twinbus.amqp.codec.sections import DataBody, ValueBody
+from twinbus.amqp.codec.sections import BODY_SECTIONS_MAX, DataBody, TooManySections, ValueBody, decode_sections
 from twinbus.amqp.codec.types import Described, Long, Symbol, Timestamp, UByte, UInt, ULong, Value
 from twinbus.amqp.errors import DecodeError
 from twinbus.errors import ArgumentError, MessageTooLarge, MessagingError
@@ -36,7 +37,7 @@ from twinbus.model.content import (
 from twinbus.model.delivery import encode_delivery
 from twinbus.model.identity import LIFETIME_MAX
 from twinbus.model.message import check_batch_size, is_front_too_large, read_content, sent_size, split_batch
-from twinbus.model.message_limits import BATCH_SIZE_MAX, HEADER_SIZE_MAX
+from twinbus.model.message_limits import BATCH_SIZE_MAX, HEADER_SIZE_MAX, PROPERTY_SIZE_MAX
 from twinbus.model.rules.view import SYSTEM_PROPERTIES, FilterView
 
 PING = Symbol("application/vnd.ms-servicebus-ping")
@@ -464,6 +465,24 @@ def test_a_single_message_in_a_batch_may_be_as_large_as_one_that_comes_alone() -
         check_batch_size("q", [bytes(size_max + 1)], size_max)
     with pytest.raises(MessageTooLarge):
         check_batch_size("q", [bytes(size_max - 100), b"x"], size_max)
+
+
+@pytest.mark.parametrize("described", [body(b""), b"\x00\x80" + bytes(7) + b"\x75\xa0\x00"])
+def test_a_body_has_a_number_of_sections_that_can_be_passed_over_at_once(described: bytes) -> None:
+    payload = properties_section("id") + described * BODY_SECTIONS_MAX
+    assert received(payload + section(0x78, {})).message_id == "id"
+    with pytest.raises(TooManySections, match=str(BODY_SECTIONS_MAX)):
+        received(payload + described)
+    with pytest.raises(TooManySections):
+        decode_sections(described * (BODY_SECTIONS_MAX + 7))
+
+
+def test_properties_that_claim_more_elements_than_they_hold_are_not_looked_for_in_the_body() -> None:
+    """Or the element that follows them, which is the body, would be a property that is too large."""
+    entries = encode_value("n") + encode_value(bytes(PROPERTY_SIZE_MAX - 10))
+    claimed = b"\x00\x53\x74\xd1" + Struct(">II").pack(len(entries) + 4, 2**32 - 1) + entries
+    with pytest.raises(DecodeError, match="do not end"):
+        received(properties_section("id") + claimed + body(bytes(2 * PROPERTY_SIZE_MAX)))
 
 
 @pytest.mark.parametrize("payload", [section(0x77, b""), section(0x75, "text"), body(b"\xff")])

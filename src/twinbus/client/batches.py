@@ -18,7 +18,7 @@ from twinbus.model import wire_names
 from twinbus.model.annotations import read_annotations
 from twinbus.model.content import compound_start
 from twinbus.model.identity import read_identity
-from twinbus.model.message_limits import MESSAGE_SIZE_MAX
+from twinbus.model.message_limits import BATCH_COUNT_MAX, MESSAGE_SIZE_MAX
 from twinbus.model.partition_key import folded
 
 BATCH_SIZE_DEFAULT = MESSAGE_SIZE_MAX
@@ -74,7 +74,9 @@ def plan_batches(payloads: Sequence[bytes], size_max: int, *, keeps_keys_apart: 
         # Keys that differ in case alone are of one message session, whose order is kept, and not written in one envelope.
         place_key = None if key is None else folded(key)
         group = groups.get(place_key)
-        if group is not None and (group.key != key or group.size + size > size_max):
+        if group is not None and (
+            group.key != key or group.size + size > size_max or len(group.places) == BATCH_COUNT_MAX
+        ):
             plan.batches.append(_close(group, payloads))
             group = None
         if group is None:

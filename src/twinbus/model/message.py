@@ -11,8 +11,8 @@ from itertools import pairwise
 from struct import error
 
 from twinbus.amqp.codec.layout import skip_value
-from twinbus.amqp.codec.section_bounds import section_bounds
-from twinbus.amqp.codec.sections import DATA, FOOTER, canonical
+from twinbus.amqp.codec.section_bounds import ordered_sections
+from twinbus.amqp.codec.sections import DATA, FOOTER, TooManySections
 from twinbus.amqp.errors import DecodeError
 from twinbus.clock import Millis
 from twinbus.errors import MessageTooLarge
@@ -20,7 +20,13 @@ from twinbus.model.annotations import NO_ANNOTATIONS, check_entries, read_annota
 from twinbus.model.content import DESCRIPTOR_SIZE, LAYOUT, PREFIX, compound_start
 from twinbus.model.header import NO_HEADER, read_header
 from twinbus.model.identity import is_ping, lifetime, read_identity, with_message_id
-from twinbus.model.message_limits import BATCH_SIZE_MAX, HEADER_SIZE_MAX, PROPERTY_SIZE_MAX, TIME_TO_LIVE_MAX
+from twinbus.model.message_limits import (
+    BATCH_COUNT_MAX,
+    BATCH_SIZE_MAX,
+    HEADER_SIZE_MAX,
+    PROPERTY_SIZE_MAX,
+    TIME_TO_LIVE_MAX,
+)
 
 """message-format of a transfer whose data sections are whole messages."""
 
@@ -56,12 +62,16 @@ def read_message(payload: bytes, new_id: Callable[[], str]) -> Message:
 
 
 def split_batch(payload: bytes) -> list[bytes]:
-    """The payloads of the messages in a transfer in the batch format. Properties of the envelope itself are ignored."""
-    bounds = section_bounds(payload)
-    if bounds is None:
-        payload = canonical(payload)
-        bounds = section_bounds(payload)
-        assert bounds is not None
+    """The payloads of the messages in a transfer in the batch format. Properties of the envelope itself are ignored.
+
+    MessageTooLarge if there are more than `BATCH_COUNT_MAX`: all of them are read, checked and stored at once.
+    """
+    try:
+        payload, bounds = ordered_sections(payload, BATCH_COUNT_MAX)
+    except TooManySections:
+        raise MessageTooLarge(
+            f"The batch has more than {BATCH_COUNT_MAX} messages. Send at most {BATCH_COUNT_MAX} at once."
+        ) from None
     payloads = []
     pos = bounds[-1]
     while pos < len(payload):
@@ -142,11 +152,7 @@ def is_front_too_large(content: bytes) -> bool:
 
 
 def _read(data: bytes, new_id: Callable[[], str]) -> Message:
-    bounds = section_bounds(data)
-    if bounds is None:
-        data = canonical(data)
-        bounds = section_bounds(data)
-        assert bounds is not None
+    data, bounds = ordered_sections(data)
     header_at, delivery_at, annotations_at, properties_at, application_at, rest_at = bounds
     if rest_at > PROPERTY_SIZE_MAX:
         _check_sizes(data, bounds)
@@ -209,8 +215,9 @@ def _check_sizes(data: bytes, bounds: tuple[int, ...]) -> None:
     for start, end in pairwise(bounds):
         if end - start <= PROPERTY_SIZE_MAX:
             continue
-        count, pos = compound_start(data, start + DESCRIPTOR_SIZE)
-        for _ in range(count):
+        # Not as many elements as it says it has, which may be four billion.
+        _, pos = compound_start(data, start + DESCRIPTOR_SIZE)
+        while pos < end:
             element_end = skip_value(data, pos)
             if element_end - pos > PROPERTY_SIZE_MAX:
                 raise MessageTooLarge(f"A property takes {element_end - pos} bytes; reduce it to {PROPERTY_SIZE_MAX}.")

@@ -15,6 +15,9 @@ MESSAGE_SIZE_CEILING = LARGE_MESSAGE_KB_MAX * 1024
 BATCH_SIZE_MAX = 1024 * 1024
 """Of a batch with several messages, however large a single message may be."""
 
+BATCH_COUNT_MAX = 4_500
+"""Messages in a batch, which is taken as a whole, and in a request that schedules messages. As many as the service takes."""
+
 HEADER_SIZE_MAX = 64 * 1024
 """Of everything before the body."""
 

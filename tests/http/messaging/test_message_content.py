@@ -14,7 +14,6 @@ from twinbus.clock import NEVER, Millis
 from twinbus.errors import ArgumentError
 from twinbus.http.messaging.header_values import read_header_value, write_header_value
 from twinbus.http.messaging.message_content import (
-    BATCH_COUNT_MAX,
     PROPERTY_COUNT_MAX,
     HttpMessage,
     http_message,
@@ -23,6 +22,7 @@ from twinbus.http.messaging.message_content import (
     read_timeout,
 )
 from twinbus.model.message import read_message
+from twinbus.model.message_limits import BATCH_COUNT_MAX
 from twinbus.store.changes import StoredMessage
 from twinbus.testing.sim_clock import START
 
@@ -108,7 +108,7 @@ def test_nobody_waits_longer_than_a_minute(text: str | None, seconds: int) -> No
 
 def test_a_batch_has_a_limit() -> None:
     assert len(payloads_of_batch(json.dumps([{}] * BATCH_COUNT_MAX).encode(), START)) == BATCH_COUNT_MAX
-    with pytest.raises(ArgumentError, match="at most 4096"):
+    with pytest.raises(ArgumentError, match=f"at most {BATCH_COUNT_MAX}"):
         payloads_of_batch(json.dumps([{}] * (BATCH_COUNT_MAX + 1)).encode(), START)
     with pytest.raises(ArgumentError, match="at least one"):
         payloads_of_batch(b"[]", START)

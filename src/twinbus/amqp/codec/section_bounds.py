@@ -10,6 +10,7 @@ from typing import TypeAlias
 from twinbus.amqp.codec.layout import SIZE8, SIZE32, UNKNOWN, WIDTHS, skip_value
 from twinbus.amqp.codec.sections import (
     APPLICATION_PROPERTIES,
+    BODY_SECTIONS_MAX,
     DATA,
     DELIVERY_ANNOTATIONS,
     FOOTER,
@@ -18,6 +19,7 @@ from twinbus.amqp.codec.sections import (
     PROPERTIES,
     SEQUENCE,
     VALUE,
+    TooManySections,
     canonical,
 )
 from twinbus.amqp.errors import DecodeError
@@ -47,12 +49,12 @@ def _forms(code: int) -> tuple[int, ...]:
 _FORMS = tuple(_forms(code) for code in range(256))
 
 
-def section_bounds(data: bytes) -> Bounds | None:
+def section_bounds(data: bytes, body_count_max: int = BODY_SECTIONS_MAX) -> Bounds | None:
     """An absent section starts where the next one does. None if the sections are not in the standard order, or not
-    all with a `smallulong` descriptor.
+    all with a `smallulong` descriptor. TooManySections if the body has more than so many.
     """
     size = len(data)
-    pos = last = 0
+    pos = last = repeated_count = 0
     header_at = delivery_at = annotations_at = properties_at = application_at = rest_at = -1
     try:
         while pos < size:
@@ -63,6 +65,9 @@ def section_bounds(data: bytes) -> Bounds | None:
                 may_follow = code == FOOTER != last or (code == last and code in (DATA, SEQUENCE))
                 if not may_follow:
                     return None
+                repeated_count += 1
+                if repeated_count >= body_count_max and code != FOOTER:
+                    raise TooManySections.over(body_count_max)
             elif code >= DATA:
                 rest_at = pos
             elif code == PROPERTIES:
@@ -111,11 +116,11 @@ def section_bounds(data: bytes) -> Bounds | None:
     )
 
 
-def ordered_sections(payload: bytes) -> tuple[bytes, Bounds]:
+def ordered_sections(payload: bytes, body_count_max: int = BODY_SECTIONS_MAX) -> tuple[bytes, Bounds]:
     """The payload with its sections in the standard order, which it nearly always has, and where they start."""
-    bounds = section_bounds(payload)
+    bounds = section_bounds(payload, body_count_max)
     if bounds is None:
         payload = canonical(payload)
-        bounds = section_bounds(payload)
+        bounds = section_bounds(payload, body_count_max)
         assert bounds is not None, "canonical puts sections in order"
     return payload, bounds

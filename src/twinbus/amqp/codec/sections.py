@@ -43,6 +43,21 @@ _CODES = {
 }
 _NAMES = {code: name.split(":")[1] for name, code in _CODES.items()}
 
+BODY_SECTIONS_MAX = 16_384
+"""Data or sequence sections of one message. Each takes half a microsecond to pass over, and a message of 100 MB could have twenty
+million of them."""
+
+
+class TooManySections(DecodeError):
+    """The body of a message is in more pieces than are passed over at once."""
+
+    @classmethod
+    def over(cls, count_max: int) -> "TooManySections":
+        return cls(f"the body has more than {count_max} sections; join them to fewer")
+
+
+_SECTIONS_BESIDE_BODY = len(_NAMES) - len((DATA, SEQUENCE, VALUE))
+
 
 class Span(NamedTuple):
     """Where the value of a section is in a payload; its descriptor comes before `start`."""
@@ -124,6 +139,8 @@ def split_sections(payload: bytes) -> list[Span]:
         descriptor, start = decode_value(payload, pos + 1)
         pos = skip_value(payload, start)
         spans.append(Span(_code_of(descriptor), start, pos))
+        if len(spans) > BODY_SECTIONS_MAX + _SECTIONS_BESIDE_BODY:
+            raise TooManySections.over(BODY_SECTIONS_MAX)
     _check_kinds([span.code for span in spans])
     return spans
 

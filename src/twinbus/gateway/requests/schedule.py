@@ -8,15 +8,15 @@ from twinbus.gateway.nodes.request_message import Response
 from twinbus.gateway.requests.call import Call, done
 from twinbus.meter.operation import Cause
 from twinbus.model.message import Message, read_message
+from twinbus.model.message_limits import BATCH_COUNT_MAX
 
-MESSAGES_MAX = 4_500
 NUMBER_UNKNOWN = 0
 """In a transaction: messages get their numbers at the commit, so that a rollback leaves no gaps."""
 SEQUENCE_NUMBERS_MAX = 4_096
 
 
 def schedule_message(call: Call) -> None:
-    entries = call.arguments.sequence("messages", dict, "maps", MESSAGES_MAX)
+    entries = call.arguments.sequence("messages", dict, "maps", BATCH_COUNT_MAX)
     messages = [_message(call, entry) for entry in entries]
 
     def body(numbers: list[int]) -> Response:

@@ -44,9 +44,9 @@ from twinbus.http.messaging.header_values import (
     write_header_value,
 )
 from twinbus.model.content import application_properties, properties, unpack
+from twinbus.model.message_limits import BATCH_COUNT_MAX
 
 BATCH_CONTENT_TYPE = "application/vnd.microsoft.servicebus.json"
-BATCH_COUNT_MAX = 4_096
 TIMEOUT_MAX_S = 60
 PROPERTY_COUNT_MAX = 1_000
 BROKER_PROPERTIES = "BrokerProperties"
