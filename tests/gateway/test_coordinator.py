@@ -11,7 +11,7 @@ from twinbus.amqp.codec.delivery_state import ACCEPTED, TransactionalState
 from twinbus.amqp.codec.sections import DataBody, Sections, ValueBody, encode_sections
 from twinbus.amqp.codec.types import Array, Described, Long, Symbol, UInt, ULong, Value
 from twinbus.amqp.events import Dispositions, LinkDetached
-from twinbus.gateway.nodes.coordinator import OPEN_MAX
+from twinbus.gateway.nodes.coordinator import OPEN_MAX, SIZE_MAX
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.faulty_store import Fault
 
@@ -144,6 +144,13 @@ def test_a_connection_has_a_limited_number_of_open_transactions(front: Front) ->
     assert condition(control.ask(DECLARE, None)) == "amqp:resource-limit-exceeded"
     assert control.ask(DISCHARGE, ids[0], True) == ACCEPTED
     assert control.declare() not in ids
+
+
+def test_a_request_on_a_control_link_is_small_and_a_larger_one_is_refused_unread(front: Front) -> None:
+    control = Control(front.client(None))
+    assert control.link.attach.max_message_size == SIZE_MAX
+    assert condition(control.ask(DECLARE, b"x" * SIZE_MAX)) == "amqp:link:message-size-exceeded"
+    assert control.declare()
 
 
 def via(destination: str) -> dict[Value, Value]:

@@ -11,16 +11,19 @@ from twinbus.amqp.codec.sections import (
     encode_sections,
 )
 from twinbus.amqp.codec.types import Array, Int, Symbol, ULong
+from twinbus.amqp.errors import DecodeError
 from twinbus.errors import ArgumentError, MessageLockLost
 from twinbus.gateway.nodes.request_message import (
     CBS_NAMES,
     MANAGEMENT_NAMES,
+    VALUES_MAX,
     Arguments,
     Request,
     Response,
     encode_response,
     read_request,
 )
+from twinbus.model.message_limits import BATCH_COUNT_MAX
 
 
 def request_with(body: object) -> Request:
@@ -47,6 +50,21 @@ def test_a_request_is_read_with_its_id_in_the_type_it_came_in() -> None:
 
 def test_a_request_without_properties_or_value_reads_as_empty() -> None:
     assert read_request(encode_sections(Sections(body=DataBody([b"x"])))) == Request(None, None, {}, None)
+
+
+def test_a_request_holds_a_number_of_values_that_can_be_decoded_at_once() -> None:
+    def request(lists: list[list[int]]) -> bytes:
+        return encode_sections(Sections(body=ValueBody({"ranges": [[2**40] * 1_000, *lists]})))
+
+    assert read_request(request([[1] * 30_000] * 2)).body is not None
+    with pytest.raises(DecodeError, match=str(VALUES_MAX)):
+        read_request(request([[1] * 30_000] * 3))
+
+
+def test_a_request_that_schedules_as_many_messages_as_are_taken_together_is_read() -> None:
+    entry = {"message-id": "m", "message": b"x", "session-id": "s", "partition-key": "s", "via-partition-key": "s"}
+    body = {"messages": [entry] * BATCH_COUNT_MAX}
+    assert read_request(encode_sections(Sections(body=ValueBody(body)))).body == body
 
 
 @pytest.mark.parametrize("message_id", [UUID(int=7), "text", ULong(9), b"raw"])

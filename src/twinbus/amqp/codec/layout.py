@@ -35,6 +35,11 @@ WIDTHS: tuple[int, ...] = tuple(_width(code) for code in range(256))
 
 _U32 = Struct(">I").unpack_from
 
+_LISTS_AND_MAPS = {0xC0: 3, 0xC1: 3, 0xD0: 9, 0xD1: 9}
+"""Bytes before the first element."""
+_ARRAYS = {0xE0: (2, Struct(">BB").unpack_from), 0xF0: (8, Struct(">II").unpack_from)}
+"""Bytes of size and count, which is included in the size."""
+
 
 def skip_value(data: bytes, pos: int) -> int:
     """The position after the value at `pos`. Only sizes are checked: what is inside may still be malformed."""
@@ -61,3 +66,37 @@ def skip_value(data: bytes, pos: int) -> int:
     if pos > len(data):
         raise DecodeError(f"the value at byte {start} extends beyond the end of the data ({len(data)} bytes)")
     return pos
+
+
+def has_more_values(data: bytes, count_max: int) -> bool:
+    """Whether the values that follow one another in the data, with all that are in them, are more than this.
+
+    Descriptors count too. An array of lists, maps, arrays or described values counts as one for each of its bytes, which it
+    cannot exceed. Only sizes are followed: what is malformed may be counted as anything.
+    """
+    pos = count = 0
+    try:
+        while pos < len(data) and count <= count_max:
+            count += 1
+            code = data[pos]
+            width = WIDTHS[code]
+            if width >= 0:
+                pos += 1 + width
+            elif code in _LISTS_AND_MAPS:
+                pos += _LISTS_AND_MAPS[code]
+            elif code in _ARRAYS:
+                head_size, read_size_and_count = _ARRAYS[code]
+                size, element_count = read_size_and_count(data, pos + 1)
+                pos += 1 + head_size
+                is_flat = WIDTHS[data[pos]] >= 0 or data[pos] >> 4 in (0xA, 0xB)
+                count += element_count if is_flat else size
+                pos += size - head_size // 2
+            elif width == DESCRIBED:
+                pos += 1
+            elif width == UNKNOWN:
+                return False
+            else:
+                pos += 2 + data[pos + 1] if width == SIZE8 else 5 + _U32(data, pos + 1)[0]
+    except (IndexError, error):
+        return False
+    return count > count_max

@@ -32,6 +32,7 @@ from twinbus.gateway.links.sender_binding import SenderBinding
 from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.nodes.cbs_node import CbsNode
 from twinbus.gateway.nodes.coordinator import CREDIT as COORDINATOR_CREDIT
+from twinbus.gateway.nodes.coordinator import SIZE_MAX as COORDINATOR_SIZE_MAX
 from twinbus.gateway.nodes.coordinator import CoordinatorBinding, Transactions
 from twinbus.gateway.nodes.management_node import ASSOCIATED_LINK, ManagementNode, timeout_of
 from twinbus.gateway.nodes.read_turns import ReadTurns
@@ -81,7 +82,7 @@ class Attachment:
         """Accept the link, now or once a message session is free. Raises MessagingError if it must be refused."""
         if isinstance(link, IncomingLink) and isinstance(link.target, Coordinator):
             # Needs no right: what is done in a transaction is done on links that needed theirs.
-            link.accept(credit=COORDINATOR_CREDIT, is_for_requests=True)
+            link.accept(max_message_size=COORDINATOR_SIZE_MAX, credit=COORDINATOR_CREDIT, is_for_requests=True)
             self._homes.control_link_attached(link)
             self._bindings[link] = CoordinatorBinding(link, self._transactions, self._wake)
             return

@@ -30,6 +30,8 @@ from twinbus.gateway.nodes.transaction_homes import TransactionHomes
 from twinbus.gateway.transaction_room import TransactionRoom
 
 CREDIT = 100
+SIZE_MAX = 64 * 1024
+"""Of a request, which needs a hundred bytes. It is decoded as a whole, and whoever sends it needs no token."""
 OPEN_MAX = 100
 """Open transactions of one connection."""
 

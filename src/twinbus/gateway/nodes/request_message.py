@@ -7,12 +7,20 @@ correlation id is the request's message id, in the same AMQP type: the SDKs matc
 from dataclasses import dataclass
 from typing import TypeVar
 
+from twinbus.amqp.codec.layout import has_more_values
 from twinbus.amqp.codec.sections import MessageProperties, Sections, ValueBody, decode_sections, encode_sections
 from twinbus.amqp.codec.types import Array, Int, Symbol, Value
+from twinbus.amqp.errors import DecodeError
 from twinbus.amqp.session import Session
 from twinbus.errors import ArgumentError, MessagingError
 
 T = TypeVar("T")
+
+VALUES_MAX = 65_536
+"""In a request, with those in lists and maps. A request of a megabyte could hold some millions, half a second of work; one that
+schedules as many messages as are taken together has fifty thousand."""
+UNCOUNTED_SIZE_MAX = 64 * 1024
+"""So many bytes do not hold many more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,9 @@ def text_of(value: Value) -> str:
 
 
 def read_request(payload: bytes) -> Request:
-    """Raises DecodeError for bytes that are not a message; missing sections read as empty."""
+    """Raises DecodeError for bytes that are not a message, or too many values; missing sections read as empty."""
+    if len(payload) > UNCOUNTED_SIZE_MAX and has_more_values(payload, VALUES_MAX):
+        raise DecodeError(f"the request holds more than {VALUES_MAX} values; ask for less at once")
     sections = decode_sections(payload)
     properties = sections.properties or MessageProperties()
     return Request(
