@@ -1,10 +1,12 @@
 """Work on very many messages at once, beside a client that sends one small message at a time.
 
 What is asked for in one frame, or begins by itself at one moment, is done in steps: the longest turn of the loop is short, and the
-other client waits little longer than alone. Nightly: `tests/broker` tests the steps one by one.
+other client waits little longer than alone. Nightly, except for single requests: `tests/broker` tests the steps one by one.
 """
 
 import asyncio
+import http.client
+import json
 import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -16,8 +18,12 @@ from tests.attack.longest_turn import LongestTurn
 from tests.attack.modest_client import ModestClient, p99
 from tests.interop.running_server import ShiftedClock
 from tests.measured import Measured
+from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
+from twinbus.client.connecting.connection_string import parse_connection_string
+from twinbus.client.connecting.token_sources import sign
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
+from twinbus.model.message_limits import BATCH_COUNT_MAX, MESSAGE_SIZE_MAX
 from twinbus.testing.local_namespace import LocalNamespace
 
 COUNT = 100_000
@@ -164,3 +170,38 @@ async def test_work_on_very_many_messages_holds_nobody_up(
     measured(f"{prepare.__name__} of {COUNT}, modest client in {where}", figures)
     assert longest.seconds < TURN_MAX_S
     assert p99(beside.durations) < max(RATIO_MAX * p99(alone.durations), LEAST_S)
+
+
+SINGLE_TURN_MAX_S = 0.06
+
+
+def test_the_fullest_batch_over_http_holds_nobody_up(tmp_path: Path) -> None:
+    properties = {"BrokerProperties": {"Label": "l"}, "UserProperties": {"a": 1, "b": "c"}}
+    with LocalNamespace(tmp_path, store_count=1) as namespace:
+        namespace.create_queue("q")
+        parsed = parse_connection_string(namespace.connection_string)
+        token = sign("sb://localhost/", parsed.key_name, parsed.key, int(time.time()) + 600)
+        headers = {"Authorization": token, "Content-Type": "application/vnd.microsoft.servicebus.json"}
+        connection = http.client.HTTPConnection("127.0.0.1", parsed.http_port, timeout=60)
+        body = json.dumps([{"Body": "x", **properties}] * BATCH_COUNT_MAX)
+        with LongestTurn(namespace) as longest:
+            connection.request("POST", "/q/messages", body, headers)
+            assert connection.getresponse().status == 201
+        connection.close()
+    assert longest.seconds < SINGLE_TURN_MAX_S
+
+
+async def test_the_fullest_batch_over_amqp_holds_nobody_up(tmp_path: Path) -> None:
+    payloads = [
+        encode_sections(Sections(application_properties={"n": number, f"p{number}": "x"}, body=DataBody([b"x"])))
+        for number in range(BATCH_COUNT_MAX)
+    ]
+    assert sum(map(len, payloads)) + 5 * BATCH_COUNT_MAX < MESSAGE_SIZE_MAX
+    loop = asyncio.get_running_loop()
+    with LocalNamespace(tmp_path, store_count=1) as namespace:
+        await loop.run_in_executor(None, lambda: namespace.create_queue("q"))
+        async with await Namespace.connect(namespace.connection_string) as client:
+            sender = await client.sender("q")
+            with LongestTurn(namespace) as longest:
+                assert not any(await sender.send_batches(payloads, keeps_keys_apart=False))
+    assert longest.seconds < SINGLE_TURN_MAX_S

@@ -1,4 +1,4 @@
-"""Long answers in steps: work that takes a while in, the loop served in between.
+"""Long requests and answers in steps: work that takes a while in, the loop served in between.
 
 Everything else a namespace does happens on the same thread, so whatever goes through thousands of entities rests now and then.
 """

@@ -107,7 +107,7 @@ def test_nobody_waits_longer_than_a_minute(text: str | None, seconds: int) -> No
 
 
 def test_a_batch_has_a_limit() -> None:
-    assert len(payloads_of_batch(json.dumps([{}] * BATCH_COUNT_MAX).encode(), START)) == BATCH_COUNT_MAX
+    assert len([*payloads_of_batch(json.dumps([{}] * BATCH_COUNT_MAX).encode(), START)]) == BATCH_COUNT_MAX
     with pytest.raises(ArgumentError, match=f"at most {BATCH_COUNT_MAX}"):
         payloads_of_batch(json.dumps([{}] * (BATCH_COUNT_MAX + 1)).encode(), START)
     with pytest.raises(ArgumentError, match="at least one"):

@@ -103,6 +103,13 @@ def test_a_batch_with_one_bad_message_sends_none(server: RunningServer, http: ht
     assert http.delete(f"/{queue}/messages/head?timeout=0").status_code == 204
 
 
+def test_a_batch_that_is_too_large_is_read_no_further(server: RunningServer, http: httpx.Client) -> None:
+    queue = server.create_queue("too-large")
+    batch = [*[{"Body": "x" * 100_000}] * 3, {"Body": "bad", "BrokerProperties": 1}]
+    assert http.post(f"/{queue}/messages", json=batch, headers=BATCH).status_code == 403
+    assert http.post(f"/{queue}/messages", json=batch[1:], headers=BATCH).status_code == 400
+
+
 def test_a_batch_of_different_keys_is_refused_by_a_partitioned_queue(server: RunningServer, http: httpx.Client) -> None:
     queue = server.create_queue("by-key", enable_partitioning=True)
     batch = [{"Body": key, "BrokerProperties": {"PartitionKey": key}} for key in ("order-1", "order-2")]

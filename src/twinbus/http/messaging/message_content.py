@@ -12,7 +12,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from twinbus.amqp.codec.sections import (
@@ -87,14 +87,14 @@ def payload_of_request(headers: Headers, body: bytes, now: Millis) -> bytes:
     return encode_sections(sections)
 
 
-def payloads_of_batch(body: bytes, now: Millis) -> list[bytes]:
-    """The messages of a batch, at least one."""
+def payloads_of_batch(body: bytes, now: Millis) -> Iterator[bytes]:
+    """The messages of a batch, at least one; each is encoded when it is asked for."""
     given = read_json(body, "The body of a batch")
     if not isinstance(given, list) or not given:
         raise ArgumentError("The body of a batch has to be a JSON array with at least one message.")
     if len(given) > BATCH_COUNT_MAX:
         raise ArgumentError(f"The batch has {len(given)} messages. Send at most {BATCH_COUNT_MAX} at once.")
-    return [_payload_of_element(element, now) for element in given]
+    return (_payload_of_element(element, now) for element in given)
 
 
 def is_batch(headers: Headers) -> bool:
