@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.outcomes import DeadLetter
 from twinbus.broker.replies import Holdings, QueueCounts
 from twinbus.clock import Millis
@@ -377,7 +378,7 @@ def test_an_entity_is_in_use_while_one_of_its_messages_is_locked(sim: Simulation
     (delivery,) = receiver.take()
     queue.main.detach(receiver, sim.now)
     sim.advance(IDLE - 1)
-    queue.main.renew([delivery.lock_token], sim.now, Answer())
+    queue.main.renew([delivery.lock_token], sim.now, Answer[list[Millis]]())
     sim.advance(IDLE - 1)
     assert idle_names(sim) == []
     sim.settle(queue.main, [delivery])
@@ -388,7 +389,11 @@ def test_an_update_and_a_new_rule_are_uses_and_leave_the_time_of_the_last_access
     queue = QueueDescription("q", auto_delete_on_idle=IDLE)
     topic = TopicDescription("t", auto_delete_on_idle=IDLE)
     subscription = SubscriptionDescription("t", "s", auto_delete_on_idle=IDLE)
-    runtime = [sim.queue(queue), sim.topic(topic), sim.subscription(subscription)]
+    runtime: list[QueueEntity | TopicEntity | SubscriptionEntity] = [
+        sim.queue(queue),
+        sim.topic(topic),
+        sim.subscription(subscription),
+    ]
     accessed = [each.last_used_at for each in runtime]
     sim.advance(IDLE - 1)
     for description in (queue, topic, subscription):

@@ -41,7 +41,7 @@ def test_properties_that_pass_the_limit_only_once_rewritten_are_refused_whatever
     """A little below the limit, and hardly anything of it in values."""
     size = length + 2 + 2  # a name with its code and length, and a small whole number
     names = (f"{number:x}".rjust(length, "n") for number in range(16**4))
-    properties = dict.fromkeys(islice(names, (HEADER_SIZE_MAX - 100) // size), 7)
+    properties: Any = dict.fromkeys(islice(names, (HEADER_SIZE_MAX - 100) // size), 7)
     with pytest.raises(MessageSizeExceededError, match="rewritten"):
         check(ServiceBusMessage("x", application_properties=properties), "p" * 200, LIMIT)
 

@@ -100,7 +100,7 @@ class IncomingLink(Link):
         self.session.dispositions.send(RECEIVER, first_id, last_id, True, state)
         self._count_settled(1 if first_id == last_id else span(first_id, last_id))
 
-    def update(self, first_id: int, last_id: int, state: DeliveryState, tags: tuple[bytes, ...] = ()) -> None:
+    def update(self, first_id: int, last_id: int, state: DeliveryState | None, tags: tuple[bytes, ...] = ()) -> None:
         """Send an outcome and wait for the sender to settle: `Dispositions` reports its answer."""
         if self.state is LinkState.ATTACHED:
             self.session.dispositions.await_peer(self, first_id, last_id, tags)
