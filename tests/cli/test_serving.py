@@ -242,6 +242,7 @@ def test_a_port_that_the_primary_cannot_have_is_one_line_and_exit_code_2(tmp_pat
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
 def test_two_namespaces_start_and_stop_together(tmp_path: Path, ending: signal.Signals) -> None:
+    signal.signal(ending, signal.SIG_DFL)  # under `nohup` a hang-up is ignored, and by what is started here as well
     command = [*TWO, "--data", str(tmp_path), "--tls-port", "0", "--no-meter", "--json"]
     up = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert up.stdout is not None
