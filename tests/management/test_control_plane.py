@@ -125,6 +125,18 @@ async def test_entities_subscriptions_and_filters_have_quotas(
     await control.update_rule("t", "s2", RuleDescription("correlation", CorrelationFilter(label="c")))
 
 
+async def test_a_subscription_whose_rules_do_not_all_fit_is_refused_with_how_many_there_would_be(
+    control: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas, "SQL_FILTER_COUNT_MAX", 3)
+    await control.create_topic(TopicDescription("t"))
+    await control.create_subscription(SubscriptionDescription("t", "s1"))
+    rules = [RuleDescription(name, SqlFilter("1=1")) for name in "abc"]
+    with pytest.raises(QuotaExceeded, match="would have 4 SQL filters; the limit is 3"):
+        await control.create_subscription(SubscriptionDescription("t", "s2"), rules)
+    await control.create_subscription(SubscriptionDescription("t", "s2"), rules[:2])
+
+
 async def test_forwarding_needs_a_target_that_exists_and_receives(control: ControlPlane) -> None:
     await control.create_topic(TopicDescription("t"))
     await control.create_subscription(SubscriptionDescription("t", "s"))

@@ -68,12 +68,13 @@ def check_room_for_rules(catalog: Catalog, topic: str, rules: Sequence[RuleDescr
     counts = count_filters(catalog.subscriptions(topic))
     correlation_count = sum(isinstance(rule.filter, CorrelationFilter) for rule in rules)
     sql_count = len(rules) - correlation_count
-    if sql_count and counts.sql + sql_count > SQL_FILTER_COUNT_MAX:
+    if sql_count and (sql := counts.sql + sql_count) > SQL_FILTER_COUNT_MAX:
         raise QuotaExceeded(
-            f"The topic '{topic}' has {SQL_FILTER_COUNT_MAX} SQL filters, which is the limit. "
+            f"The topic '{topic}' would have {sql} SQL filters; the limit is {SQL_FILTER_COUNT_MAX}. "
             "Delete rules, or use correlation filters."
         )
-    if correlation_count and counts.correlation + correlation_count > CORRELATION_FILTER_COUNT_MAX:
+    if correlation_count and (correlation := counts.correlation + correlation_count) > CORRELATION_FILTER_COUNT_MAX:
         raise QuotaExceeded(
-            f"The topic '{topic}' has {CORRELATION_FILTER_COUNT_MAX} correlation filters, which is the limit. Delete rules."
+            f"The topic '{topic}' would have {correlation} correlation filters; the limit is "
+            f"{CORRELATION_FILTER_COUNT_MAX}. Delete rules."
         )
