@@ -1,6 +1,7 @@
 """Entities that a namespace creates at its start, when one of its starts is interrupted."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +13,13 @@ from twinbus.definitions.local_creation import create_entities
 from twinbus.definitions.wanted_entities import UNFINISHED, WantedEntities
 from twinbus.management.catalog import Catalog, Entry
 from twinbus.management.control_plane import ControlPlane
-from twinbus.model.descriptions import EntityDescription, QueueDescription, TopicDescription
+from twinbus.model.descriptions import (
+    EntityDescription,
+    QueueDescription,
+    RuleDescription,
+    SqlFilter,
+    TopicDescription,
+)
 
 FILE = """
 [[queue]]
@@ -105,6 +112,32 @@ async def test_a_start_that_was_interrupted_anywhere_is_finished_by_the_next_one
         is_interrupted = ends.left <= 0
         await create_entities(control, wanted, lambda: "k")
         assert made(control) == WHOLE
+        control.catalog.close()
+    assert count > len(WHOLE)
+
+
+async def test_a_subscription_that_an_import_left_unfinished_is_finished_by_a_start_even_an_interrupted_one(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file.toml").write_text(FILE)
+    wanted = read_entity_file(tmp_path / "file.toml")
+    is_interrupted, count = True, 0
+    while is_interrupted:
+        count += 1
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        control = new_control(folder)
+        await control.create_topic(TopicDescription("events"))
+        for subscription in wanted.subscriptions:
+            await control.create_subscription(replace(subscription, user_metadata=UNFINISHED))
+        await control.create_rule("events", "some", RuleDescription("red", SqlFilter("colour = 'yellow'")))
+        ends = EndsAfter(control, count)
+        with suppress(Ends):
+            await create_entities(cast("ControlPlane", ends), wanted, lambda: "k")
+        is_interrupted = ends.left <= 0
+        await create_entities(control, wanted, lambda: "k")
+        assert made(control) == WHOLE
+        assert control.rule("events", "some", "red").filter == SqlFilter("colour = 'red'")
         control.catalog.close()
     assert count > len(WHOLE)
 
