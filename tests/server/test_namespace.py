@@ -126,10 +126,10 @@ async def test_metrics_show_stores_connections_and_every_sub_queue(
     await server.control.create_topic(TopicDescription("news"))
     await server.control.create_subscription(SubscriptionDescription("news", "all"))
     server.traffic.of("orders").messages_in += 3
-    assert [server.traffic.is_there(path) for path in ("orders", "news/subscriptions/all", "gone")] == [
-        True,
-        True,
-        False,
+    assert [server.traffic.name_at(path) for path in ("ORDERS", "news/subscriptions/all", "gone")] == [
+        "orders",
+        "news/Subscriptions/all",
+        None,
     ]
     text = (await http.get("/metrics")).text
     assert 'twinbus_entity_messages_in_total{entity="orders",namespace="test"} 3.0' in text

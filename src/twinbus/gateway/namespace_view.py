@@ -21,6 +21,9 @@ NAMES_MAX = 20_000
 
 @dataclass(slots=True)
 class EntityTraffic:
+    name: str
+    """The path of the entity as it was created. It stays, whatever becomes of the entity: whoever adds counters up would take
+    another one for another counter."""
     messages_in: int = 0
     bytes_in: int = 0
     refused: int = 0
@@ -40,8 +43,9 @@ class Traffic:
     tokens_refused: int = 0
     entities: dict[str, EntityTraffic] = field(default_factory=dict)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
-    is_there: Callable[[str], bool] = lambda _: False
-    """Whether there is an entity of this path. Its counters stay: links hold them, and who adds counters up takes a missing one for 0."""
+    name_at: Callable[[str], str | None] = lambda _: None
+    """The path of an entity as it was created; None if there is none. Counters of one that is there stay: links hold them, and
+    whoever adds counters up takes a missing one for 0."""
     _names_max: int = 0  # more than usual, where so many entities are there
 
     def of(self, path: str) -> EntityTraffic:
@@ -50,12 +54,12 @@ class Traffic:
         if traffic is None:
             if len(self.entities) >= max(NAMES_MAX, self._names_max):
                 self._forget_deleted()
-            traffic = self.entities[key] = EntityTraffic(stopwatch=self.stopwatch)
+            traffic = self.entities[key] = EntityTraffic(self.name_at(key) or key, stopwatch=self.stopwatch)
         return traffic
 
     def _forget_deleted(self) -> None:
         """The older half of them; and not for every name that comes when most entities are there."""
-        deleted = [key for key in self.entities if not self.is_there(key)]
+        deleted = [key for key in self.entities if self.name_at(key) is None]
         for key in deleted[: -(-len(deleted) // 2)]:
             del self.entities[key]
         self._names_max = len(self.entities) + NAMES_MAX // 2

@@ -198,7 +198,7 @@ class NamespaceServer:
             self._closers.append(share.close)
             ticking.append(share)
         self.entities = Entities(self.stores.brokers)
-        self.traffic.is_there = self.entities.has
+        self.traffic.name_at = self.entities.name_at
         if membership is not None:
             self._fronts = membership.fronts(self.entities, self.clock)
         restore(self.catalog, self.entities, self.clock.now())

@@ -9,11 +9,12 @@ from starlette.requests import Request
 from twinbus.gateway.namespace_view import Traffic
 from twinbus.http import pace
 from twinbus.http.own.metrics import SAMPLES_TOGETHER, NamespaceMetrics
+from twinbus.http.own.metrics_text import Tally
 from twinbus.http.own.other_nodes import NO_OTHERS
 from twinbus.http.own.store_records import StoreRecords
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.messages import make_message
-from twinbus.testing.simulation import Simulation
+from twinbus.testing.simulation import Answer, Simulation
 
 QUEUE_COUNT = 2 * SAMPLES_TOGETHER + 1
 
@@ -111,3 +112,25 @@ async def test_locks_that_ended_and_receivers_are_counted_by_entity() -> None:
         for sample in family.samples
     }
     assert found == {"twinbus_entity_locks_lost_total": ("slow", 1.0), "twinbus_entity_receivers": ("slow", 1.0)}
+
+
+async def test_counters_of_an_entity_that_is_deleted_and_created_again_keep_their_name_and_go_on() -> None:
+    """A supervisor, which adds up those of several processes, would take another name for another counter."""
+    sim, tally = Simulation(3), Tally()
+    traffic = Traffic(name_at=sim.entities.name_at)
+    metrics = NamespaceMetrics("test", traffic, StoreRecords([], NO_OTHERS), sim.entities, [], {})
+
+    async def counted() -> dict[str, float]:
+        answer = await metrics.show(asking("twinbus_entity_messages_in_total"))
+        (family,) = text_string_to_metric_families(tally.merged({1: bytes(answer.body)}).decode())
+        return {sample.labels["entity"]: sample.value for sample in family.samples}
+
+    sim.queue(QueueDescription("Orders"))
+    traffic.of("ORDERS").messages_in += 3
+    assert await counted() == {"Orders": 3}
+    sim.entities.delete("Orders", sim.now, Answer[None]())
+    sim.run()
+    assert await counted() == {"Orders": 3}
+    sim.queue(QueueDescription("Orders"))
+    traffic.of("orders").messages_in += 1
+    assert await counted() == {"Orders": 4}

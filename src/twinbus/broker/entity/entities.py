@@ -97,13 +97,12 @@ class Entities:
             raise EntityNotFound.at(path)
         return entity
 
-    def has(self, path: str) -> bool:
-        """A queue, topic or subscription."""
+    def name_at(self, path: str) -> str | None:
+        """The path of a queue, topic or subscription as it was created; None if there is none."""
         try:
-            self.at(path)
+            return self.at(path).settings.path
         except EntityNotFound:
-            return False
-        return True
+            return None
 
     # Restoring
 

@@ -29,7 +29,7 @@ from twinbus.http.own.nodes import NodeFigures, Nodes
 from twinbus.http.own.store_records import UP, StoreRecord, StoreRecords, is_full
 from twinbus.http.pace import Pace
 from twinbus.meter.operation import Cause
-from twinbus.model.paths import path_key, subscription_path
+from twinbus.model.paths import subscription_path
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -154,7 +154,7 @@ class NamespaceMetrics:
         self, rows: Sequence[SubQueueCounts], stores: Sequence[StoreRecord]
     ) -> Iterator[tuple[Family, Samples]]:
         yield from self._of_gateway()
-        yield from self._of_entities(self._spellings())
+        yield from self._of_entities()
         yield from self._of_queues(rows)
         if self._nodes is not None:
             yield from _of_node(self._namespace, self._nodes.figures())
@@ -194,16 +194,11 @@ class NamespaceMetrics:
             [((self._namespace, cause.value), count) for cause, count in self._operations.items()],
         )
 
-    def _spellings(self) -> dict[str, str]:
-        """The paths of entities as they were created: traffic is counted under the keys by which paths compare."""
-        names = {path_key(path): path for path, _ in self._with_messages()}
-        return names | {path_key(topic.description.name): topic.description.name for topic in self._entities.topics()}
-
-    def _of_entities(self, spellings: Mapping[str, str]) -> Iterator[tuple[Family, Samples]]:
-        known = [(spellings.get(key, key), traffic) for key, traffic in self._traffic.entities.items()]
+    def _of_entities(self) -> Iterator[tuple[Family, Samples]]:
+        known = list(self._traffic.entities.values())
         for name, help_text in _TRAFFIC:
             family = Family(CounterMetricFamily, f"twinbus_entity_{name}", help_text, ("namespace", "entity"))
-            yield family, (((self._namespace, entity), getattr(traffic, name)) for entity, traffic in known)
+            yield family, (((self._namespace, traffic.name), getattr(traffic, name)) for traffic in known)
 
     def _of_queues(self, rows: Sequence[SubQueueCounts]) -> Iterator[tuple[Family, Samples]]:
         labels = ("namespace", "entity", "sub_queue")
