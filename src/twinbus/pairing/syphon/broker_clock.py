@@ -22,7 +22,7 @@ LATE_PASSES_MAX = 5
 @dataclass(slots=True)
 class BrokerClock:
     ahead: Millis = 0
-    _late_passes: int = 0
+    late_passes: int = 0
 
     def by_ours(self, taken: Sequence[Taken], now: Millis) -> list[Taken]:
         """The messages of a pass, with the ends of their locks by our clock. Small differences stay as they are."""
@@ -37,15 +37,15 @@ class BrokerClock:
     def _look_at(self, left: Millis) -> None:
         """Of the last lock of a pass, as it seems."""
         if LOCK_MIN <= left <= LOCK_MAX:
-            self.ahead = self._late_passes = 0
+            self.ahead = self.late_passes = 0
         elif left - self.ahead > LOCK_MAX:
             self._set(left)
         elif left - self.ahead < LOCK_MIN:
-            self._late_passes += 1
-            if self._late_passes >= LATE_PASSES_MAX:
+            self.late_passes += 1
+            if self.late_passes >= LATE_PASSES_MAX:
                 self._set(left)
         else:
-            self._late_passes = 0
+            self.late_passes = 0
 
     def _set(self, left: Millis) -> None:
-        self.ahead, self._late_passes = left - LOCK_DURATION_DEFAULT, 0
+        self.ahead, self.late_passes = left - LOCK_DURATION_DEFAULT, 0

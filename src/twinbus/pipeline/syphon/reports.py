@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from twinbus.clock import Millis
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.stock.failures import FailureKind, classify
+from twinbus.pairing.syphon.broker_clock import BrokerClock
 from twinbus.pairing.syphon.destinations import Cut, Destination, PumpMemory
 from twinbus.pairing.syphon.pump import LockTooShort
 
@@ -149,17 +150,19 @@ def _write_memory(memory: PumpMemory) -> str:
         path: [int(each.next_cut), each.paused_until, each.retry_after, list(each.left.items())]
         for path, each in memory.destinations.items()
     }
-    return json.dumps([memory.lock_duration, destinations])
+    clock = memory.broker_clock
+    return json.dumps([memory.lock_duration, [clock.ahead, clock.late_passes], destinations])
 
 
 def _read_memory(text: str) -> PumpMemory:
-    lock_duration, destinations = json.loads(text)
+    lock_duration, clock, destinations = json.loads(text)
     return PumpMemory(
         {
             path: Destination(Cut(cut), paused_until, retry_after, dict(left))
             for path, (cut, paused_until, retry_after, left) in destinations.items()
         },
         lock_duration,
+        BrokerClock(*clock),
     )
 
 
