@@ -4,7 +4,7 @@ import os
 import stat
 import subprocess
 import sys
-import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,14 +25,14 @@ def test_a_folder_in_use_is_refused_with_the_process_that_has_it(tmp_path: Path)
     DataFolder(tmp_path / "data").close()
 
 
-def test_a_folder_can_be_had_although_somebody_looks_whether_it_is_held(tmp_path: Path) -> None:
+def test_a_folder_can_be_had_although_somebody_looks_whether_it_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     DataFolder(tmp_path).close()
     looking = os.open(tmp_path / LOCK_NAME, os.O_RDONLY)
     assert take(looking, fcntl.LOCK_SH)
-    ends = threading.Timer(0.02, os.close, [looking])
-    ends.start()
+    monkeypatch.setattr(time, "sleep", lambda _: os.close(looking))
     DataFolder(tmp_path).close()
-    ends.join()
 
 
 def test_the_holder_of_a_folder_is_known_by_its_lock(tmp_path: Path) -> None:
