@@ -355,6 +355,13 @@ def test_an_entity_that_forwards_is_in_use(sim: Simulation) -> None:
     assert idle_names(sim) == ["q", "t"]
 
 
+def test_an_entity_with_message_sessions_forwards_nothing_and_is_idle_as_any_other(sim: Simulation) -> None:
+    sim.queue(QueueDescription("target"))
+    sim.queue(QueueDescription("q", requires_session=True, forward_to="target", auto_delete_on_idle=IDLE))
+    sim.advance(IDLE)
+    assert idle_names(sim) == ["q"]
+
+
 def test_an_entity_is_in_use_until_its_scheduled_messages_are_due_and_for_its_duration_after_that(
     sim: Simulation,
 ) -> None:

@@ -104,8 +104,10 @@ class SubQueues:
         """Whether nobody has used it for this long, and nothing is left to be done for anybody. To forward is to be received from."""
         if not self.settings.is_unused(now, duration):
             return False
-        is_forwarding = self.settings.forward_to is not None or self.transfer_counts().active > 0
-        return not is_forwarding and not any(queue.is_in_use for queue in self.queues)
+        # One with message sessions keeps its messages, whatever it is to forward them to.
+        is_forwarding = self.settings.forward_to is not None and not self.main.requires_session
+        is_waited_for = is_forwarding or self.transfer_counts().active > 0
+        return not is_waited_for and not any(queue.is_in_use for queue in self.queues)
 
     def close(self) -> None:
         """The entity has been deleted."""
