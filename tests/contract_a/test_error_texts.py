@@ -60,6 +60,7 @@ ANYTHING = Doing.ANYTHING
 
 SITUATIONS: dict[str, set[Doing]] = {
     "broker/entity/entities.py": {MANAGE},
+    "broker/entity/fan_out.py:FanOut._check_session": {SEND, RULES},
     "broker/entity/message_queue.py": {RECEIVE},
     "broker/entity/message_queue.py:MessageQueue._no_sessions": {SESSION},
     "broker/entity/message_queue.py:MessageQueue.renew": {SETTLE},
