@@ -255,7 +255,7 @@ class SessionDesk:
             return
         fragment, sessions = self._fragments[lock.fragment_index], self._sessions[lock.fragment_index]
         lane = sessions.lane(lock.session_id)
-        while lane.ready and not lane.coming_back and receiver.credit > 0:
+        while lane.ready and not lane.is_held_back and receiver.credit > 0:
             if receiver.mode is ReceiveMode.PEEK_LOCK:
                 deliveries = sessions.take_and_lock(lock, receiver.credit, now)
                 if deliveries:

@@ -324,11 +324,11 @@ class Fragment:
         are on their way back, and whoever holds the session gets them first."""
         lanes = {id(lane): lane for lane in map(self.lane_of, messages)}.values()
         for lane in lanes:
-            lane.coming_back += 1
+            lane.hold_back()
 
         def let_go(now: Millis) -> None:
             for lane in lanes:
-                lane.coming_back -= 1
+                lane.let_go()
                 # If the session was closed meanwhile, another lane is in its place.
                 if lane.is_open:
                     self.announce(lane, now)

@@ -48,12 +48,12 @@ def _number_of(message: StoredMessage) -> int:
 class Lane:
     __slots__ = (
         "__weakref__",
+        "_coming_back",
         "_is_backlog",
         "_returned_count",
         "_returned_first",
         "_wide_lanes",
         "beyond",
-        "coming_back",
         "filter_below",
         "first",
         "is_filling",
@@ -87,7 +87,7 @@ class Lane:
         self.is_open = is_open
         self.is_filling = False
         self._returned_count = self._returned_first = 0  # messages without content that came back during a scan
-        self.coming_back = 0
+        self._coming_back = 0
         """Of a message session: changes under way that free messages of it. Nothing newer is handed over before these."""
         self.filter_below = 0
         """Locked messages may be found by a scan that starts below this number: memory once covered up to it, here or at another node."""
@@ -115,6 +115,16 @@ class Lane:
         if self.is_wide:
             return count <= WIDE_COUNT_MAX and size_bytes <= WIDE_BYTES_MAX
         return count <= READY_COUNT_MAX and size_bytes <= READY_BYTES_MAX
+
+    @property
+    def is_held_back(self) -> bool:
+        return self._coming_back > 0
+
+    def hold_back(self) -> None:
+        self._coming_back += 1
+
+    def let_go(self) -> None:
+        self._coming_back -= 1
 
     def expect_locked(self, number: int) -> None:
         """Messages up to this one may be locked, though memory has never covered them."""
