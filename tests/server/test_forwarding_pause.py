@@ -187,7 +187,7 @@ def test_forwarding_goes_on_after_a_backup_that_was_killed(tmp_path: Path) -> No
 
 
 def test_a_backup_ends_if_messages_are_on_their_way_for_too_long_and_they_go_on(tmp_path: Path, served: Served) -> None:
-    with pytest.raises(StoreUnavailable, match="has not finished forwarding"), paused_forwarding(tmp_path, 0):
+    with pytest.raises(StoreUnavailable, match="did not finish forwarding"), paused_forwarding(tmp_path, 0):
         raise AssertionError("it is not paused")
     served.look()
     assert served.gate.is_open

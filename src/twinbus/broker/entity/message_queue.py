@@ -181,7 +181,7 @@ class MessageQueue:
             self._desk.pump_all(now)
 
     def settings_changed(self, now: Millis) -> None:
-        """Who receives from it is told if it forwards from now on; otherwise it may have something for them."""
+        """If it forwards from now on, its receivers are told. Otherwise there may be something for them."""
         try:
             self._check_not_forwarding()
         except NotAllowed as error:

@@ -1,7 +1,7 @@
 """Duplicate detection: which message ids a fragment took lately (contract A10).
 
 The keys are also rows in the store, written in the commit of their message, so the history survives a restart. All keys
-of an entity are kept equally long, so the oldest end first; after a window is changed, older keys still run out.
+of an entity are kept equally long, so the oldest end first; after a window is changed, older keys keep their ends.
 Memory is bounded: a fragment that knows too many keys takes no more messages until the oldest have ended.
 """
 

@@ -251,8 +251,8 @@ def _reported(job: "Job", stop: "StopRequest", output: Output, report: Path | No
     unconfirmed = sum(each.unconfirmed for each in job.tallies)
     if unconfirmed:
         typer.echo(
-            f"{unconfirmed} messages are gone, and Spark lost the report on them with one of its executors: they were moved, or"
-            " somebody else received them.",
+            f"{unconfirmed} messages are unconfirmed: Spark lost an executor with the report on them. They were moved, or another"
+            " receiver took them.",
             err=True,
         )
     refused = sum(each.refused for each in job.tallies)

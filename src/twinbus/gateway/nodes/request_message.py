@@ -20,7 +20,7 @@ VALUES_MAX = 65_536
 """In a request, with those in lists and maps. A request of a megabyte could hold some millions, half a second of work; one that
 schedules as many messages as are taken together has fifty thousand."""
 UNCOUNTED_SIZE_MAX = 64 * 1024
-"""So many bytes do not hold many more."""
+"""A request of this size is not counted: it cannot hold many more."""
 
 
 @dataclass(frozen=True, slots=True)

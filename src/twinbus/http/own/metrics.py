@@ -1,6 +1,6 @@
 """GET /metrics: Prometheus metrics of a namespace, computed from its counters and counts when they are scraped.
 
-A namespace that several processes serve has one page: who is asked asks for the sums over all of them (`metrics_text`).
+A namespace that several processes serve has one page: the process that is asked gets the sums over all of them (`metrics_text`).
 
 Nothing on the way of a message knows of this module. A namespace may have ten thousand entities, so a scrape is made in steps, and the
 loop goes on between them. Who asks meanwhile gets the same scrape. `?name[]=METRIC`, any number of times, asks for those alone.

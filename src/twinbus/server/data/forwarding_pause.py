@@ -88,8 +88,8 @@ def paused_forwarding(folder: Path, patience_s: float = PATIENCE_S) -> Iterator[
         try:
             if not take_within(forwarding, fcntl.LOCK_EX, patience_s):
                 raise StoreUnavailable(
-                    f"The namespace in {folder} has not finished forwarding its messages for {patience_s:.0f} s, and what is "
-                    "on its way would not be in the backup. See whether all stores work ('twinbus store list'), then try again."
+                    f"The namespace in {folder} did not finish forwarding messages within {patience_s:.0f} s, and the backup "
+                    "would lack those on their way. Check that all stores work ('twinbus store list'), then try again."
                 )
             yield
         finally:

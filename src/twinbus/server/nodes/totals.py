@@ -66,7 +66,7 @@ class Totals:
             return (await loop.run_in_executor(self._thread, self._tally.merged, texts)).decode()
 
     def ended(self, node: CountingNode) -> None:
-        """To be called when it is not ready any more."""
+        """To be called once it is no longer ready."""
         self._thread.submit(self._tally.ended, node.life)
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ class StoreIdentity:
         return self._witness is not None and _read(accepted_mark(self._witness)) == NUMBERS_LOST
 
     def note_lost_numbers(self) -> None:
-        """Before the first of them is given up, so that it is known until the store has opened, also if the process ends before."""
+        """Before the first of them is given up, so that it is known until the store has opened, even if the process ends first."""
         assert self._witness is not None
         if not self.are_numbers_lost:
             write_private(accepted_mark(self._witness), f"{NUMBERS_LOST}\n")

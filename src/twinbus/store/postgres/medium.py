@@ -32,7 +32,7 @@ SCHEMA_VERSION = 1
 ADVICE = "Name the servers with --store in the order of the first start, or restore the database."
 TRUNCATE_WAIT = "100ms"
 DELETE_WAIT = "10s"
-"""For the lock of somebody who lets nobody write, as no backup does."""
+"""For a lock that keeps writers out, which no backup takes."""
 
 
 class PostgresMedium:
