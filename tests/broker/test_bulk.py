@@ -239,6 +239,12 @@ def test_a_query_is_remembered_as_the_owner_of_a_claim_without_rewriting_message
     assert queue.main.counts().size_bytes == size + written
 
 
+def test_a_claim_without_an_owner_names_nobody(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, 1)
+    assert len(claim(sim, queue, 1)) == 1
+    assert shown_owners(sim, queue) == [None]
+
+
 @pytest.mark.parametrize("outcome", [Abandon(), Defer(), RELEASE])
 def test_a_claimed_message_that_somebody_receives_and_gives_back_is_still_claimed(
     sim: Simulation, queue: QueueEntity, outcome: Outcome
@@ -324,6 +330,15 @@ def test_ranges_that_make_no_sense_are_refused(sim: Simulation, queue: QueueEnti
         changed(sim, queue, DeleteDeferred(ranges))
 
 
+def test_as_many_numbers_may_be_named_as_the_limit_says(
+    sim: Simulation, queue: QueueEntity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "NUMBERS_MAX", 10)
+    assert changed(sim, queue, DeleteDeferred([(1, 5), (7, 7), (9, 12)])) == []
+    with pytest.raises(ArgumentError):
+        changed(sim, queue, DeleteDeferred([(1, 5), (7, 7), (9, 13)]))
+
+
 def test_undeferred_messages_take_their_old_places(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q"))
     sim.send(queue, *[make_message(f"m{n}") for n in range(4)])
@@ -380,10 +395,11 @@ def test_a_claim_takes_what_was_given_back_before_what_is_newer(monkeypatch: pyt
     assert claim(sim, queue, 20) == [6, 7, 8, *range(11, 21)]
 
 
-def test_a_claim_may_end_at_a_number_and_leaves_what_came_later(sim: Simulation) -> None:
+@pytest.mark.parametrize("owner", [None, "somebody whose name is no number"])
+def test_a_claim_may_end_at_a_number_and_leaves_what_came_later(sim: Simulation, owner: str | None) -> None:
     queue = sim.queue(QueueDescription("q"))
     sim.send(queue, *[make_message(str(number)) for number in range(6)])
-    claims = [changed(sim, queue, Claim(100, fragment_index=0, last_number=4)) for _ in range(2)]
+    claims = [changed(sim, queue, Claim(100, owner, fragment_index=0, last_number=4)) for _ in range(2)]
     assert claims == [[1, 2, 3, 4], []]
     assert received(sim, queue) == {"4", "5"}
 

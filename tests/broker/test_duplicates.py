@@ -8,7 +8,7 @@ from hypothesis.strategies import integers, lists, sampled_from, tuples
 
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment import intake
-from twinbus.broker.fragment.duplicates import PRUNE_INTERVAL, DuplicateHistory, duplicate_key
+from twinbus.broker.fragment.duplicates import PRUNE_INTERVAL, SHORTENED_MAX, DuplicateHistory, duplicate_key
 from twinbus.clock import Millis
 from twinbus.errors import ServerBusy
 from twinbus.model.descriptions import DAY, QueueDescription
@@ -99,6 +99,14 @@ def test_keys_that_were_stored_in_their_case_are_known_without_it() -> None:
     assert [history.is_known(key, 5) for key in known] == [True] * 4
     history.load([("3\x00one\x00a", 10)], are_pinned=False)
     assert history.is_known("3\x00one\x00a", 5)
+
+
+@pytest.mark.parametrize("message_id", ["a\x00b", "\x00b", "9999\x00b", "1\x00ab", "1\x002", "x3\x00one\x00a"])
+def test_an_id_that_was_stored_without_a_key_is_known_as_it_is(message_id: str) -> None:
+    """Whatever characters it has, also those that a key and its length would be told by."""
+    history = DuplicateHistory()
+    history.load([(message_id, 10)], are_pinned=True)
+    assert history.is_known(message_id, 5)
 
 
 @pytest.mark.rule("A10.2")
@@ -216,6 +224,26 @@ def test_keys_of_a_shorter_window_are_forgotten_before_those_of_the_longer_one(
     assert len(sim.ports[store].store.duplicates(queue.main.key)) == 1
     assert sim.send(queue, make_message("long ago"), make_message("4 a")).good == {0, 1}
     assert queue.main.counts().active == 1 + 5 * 2 + 1  # what was sent first is known all the time
+
+
+def test_a_key_that_ends_a_little_before_others_waits_behind_them() -> None:
+    history = DuplicateHistory()
+    history.add("first", 5 * PRUNE_INTERVAL)
+    history.add("little before", 4 * PRUNE_INTERVAL)
+    history.add("long before", 3 * PRUNE_INTERVAL - 1)
+    assert history.forget(4 * PRUNE_INTERVAL)
+    assert len(history) == 2
+    assert history.forget(5 * PRUNE_INTERVAL)
+    assert len(history) == 0
+
+
+def test_windows_that_are_made_shorter_again_and_again_begin_a_bounded_number_of_rows() -> None:
+    history, ends = DuplicateHistory(), [number * 2 * PRUNE_INTERVAL for number in range(SHORTENED_MAX + 2, 0, -1)]
+    for end in ends:
+        history.add(str(end), end)
+    assert not history.forget(ends[-1])
+    assert history.forget(ends[-2])
+    assert len(history) == SHORTENED_MAX
 
 
 @given(

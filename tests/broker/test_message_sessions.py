@@ -198,6 +198,20 @@ def test_a_receiver_that_lost_its_session_is_detached_after_some_slack(sim: Simu
     assert isinstance(receiver.lost, SessionLockLost)
 
 
+def test_a_store_that_is_lost_takes_the_slack_from_nobody_whose_session_was_in_another(sim: Simulation) -> None:
+    queue = sim.queue(
+        QueueDescription("p", requires_session=True, lock_duration=LOCK, enable_partitioning=True),
+    )
+    names = [f"s{number}" for number in range(16)]
+    receivers = [session_receiver(sim, queue, name) for name in names]
+    sim.advance(LOCK)
+    sim.lose_store(queue.main.fragments[0].broker.index)
+    gone = {receiver.session.fragment_index == 0 for receiver in receivers if receiver.session and receiver.lost}
+    assert gone == {True}
+    sim.advance(DETACH_SLACK)
+    assert all(isinstance(receiver.lost, SessionLockLost) for receiver in receivers)
+
+
 def test_a_receiver_that_closed_hears_nothing(sim: Simulation, queue: QueueEntity) -> None:
     receiver = session_receiver(sim, queue, "x")
     sim.advance(LOCK)

@@ -58,6 +58,25 @@ def test_peek_shows_active_locked_deferred_and_scheduled_messages(sim: Simulatio
     ]
 
 
+def test_peek_at_a_session_shows_nothing_where_there_are_none(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, make_message("m"))
+    assert sim.ask(queue.main, Peek(0, 10, "s")).value == []
+
+
+def test_peek_that_names_no_session_passes_the_messages_of_all(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q", enable_partitioning=True, requires_session=True))
+    names = [str(number) for number in range(16)]
+    for name in names:
+        sim.send(queue, make_message(name, session_id=name))
+    seen: list[str] = []
+    position = 0
+    while rows := peek(sim, queue.main, position):
+        seen += ids(rows)
+        position = rows[-1].sequence_number + 1
+    assert sorted(seen) == sorted(names)
+
+
 def test_peek_starts_at_a_number_and_ends_at_a_count(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("q"))
     sim.send(queue, *[make_message(str(number)) for number in range(1, 10)])

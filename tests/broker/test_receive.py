@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from twinbus.broker.consumer import ReceiveMode
+from twinbus.broker.consumer import ReceiveMode, TakenMessage
+from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment.lane import READY_BYTES_MAX, READY_COUNT_MAX, WIDE_COUNT_MAX
 from twinbus.broker.outcomes import Abandon, Release
@@ -33,6 +34,34 @@ def test_a_receiver_gets_no_more_than_its_credit() -> None:
     receiver.credit = 2
     queue.main.pump(sim.now, receiver)
     assert receiver.ids() == ["3", "4"]
+
+
+class EagerReceiver(SimReceiver):
+    """Gives credit for each message while it is handed that."""
+
+    def __init__(self, queue: MessageQueue, sim: Simulation) -> None:
+        super().__init__(0)
+        self._queue, self._sim = queue, sim
+
+    def deliver(self, deliveries: list[TakenMessage]) -> None:
+        super().deliver(deliveries)
+        self.credit += len(deliveries)
+        self._queue.pump(self._sim.now, self)
+
+
+@pytest.mark.one_node("over several nodes each has turns of its own")
+def test_a_receiver_that_gives_credit_while_it_is_served_waits_for_its_next_turn() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, *[make_message(str(number)) for number in range(4)])
+    receivers = [EagerReceiver(queue.main, sim), SimReceiver(0)]
+    for receiver in receivers:
+        queue.main.attach(receiver, sim.now)
+    sim.run()
+    for receiver, credit in zip(receivers, (1, 2), strict=True):
+        receiver.credit = credit
+    queue.main.pump(sim.now)
+    assert [receiver.ids() for receiver in receivers] == [["0", "3"], ["1", "2"]]
 
 
 @pytest.mark.rule("A5.6")
@@ -329,6 +358,22 @@ def test_a_receiver_gets_what_is_there_when_its_store_has_returned() -> None:
     receiver.credit = 5
     queue.main.pump(sim.now, receiver)
     assert receiver.ids() == ["a", "b", "c"]
+
+
+@pytest.mark.one_node("the stores are moved by hand")
+def test_who_waits_for_reads_of_several_stores_is_called_after_the_last() -> None:
+    sim = Simulation(2)
+    queue_before = sim.queue(QueueDescription("q", enable_partitioning=True))
+    for number in range(16):
+        sim.send(queue_before, make_message(str(number)))
+    sim.restart()
+    queue, calls = sim.entities.queue("q").main, list[bool]()
+    queue.attach(SimReceiver(9), sim.now)
+    queue.after_reading(lambda: calls.append(True))
+    sim.ports[0].run()
+    assert not calls
+    sim.ports[1].run()
+    assert calls == [True]
 
 
 @pytest.mark.parametrize(("is_lost", "delivered"), [(False, 1), (True, 0)], ids=["found", "lost"])

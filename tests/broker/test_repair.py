@@ -121,6 +121,34 @@ def test_a_repair_leaves_the_delivery_count_alone_unless_asked_to(sim: Simulatio
     assert taken(sim, queue.main)[0].message.delivery_count == expected
 
 
+def test_an_action_that_leaves_the_key_alone_brings_a_message_of_an_ordinary_queue_home(sim: Simulation) -> None:
+    """As it was before, and not as one that is sent anew."""
+    queue = sim.queue(QueueDescription("plain"))
+    sim.send(queue, make_message("m", partition_key="order-1"))
+    for outcome in (Abandon(), DeadLetter("why")):
+        receiver = sim.receiver(queue.main, 1)
+        sim.settle(queue.main, receiver.take(), outcome)
+        queue.main.detach(receiver, sim.now)
+    assert count(repaired(sim, queue.dead_letter, action=SqlAction("SET colour = 'blue'"))) == 1
+    (found,) = taken(sim, queue.main)
+    assert found.message.delivery_count == 1
+
+
+@pytest.mark.parametrize("destination", [None, "other"])
+def test_a_repaired_message_knows_the_number_that_it_had_first(sim: Simulation, destination: str | None) -> None:
+    plain, other = sim.queue(QueueDescription("plain")), sim.queue(QueueDescription("other"))
+    sim.send(plain, make_message("first"))
+    assert names(sim, plain.main) == ["first"]
+    sim.send(plain, make_message("second"))
+    source = plain.main
+    if destination is None:
+        dead_letter_all(sim, plain.main)
+        source = plain.dead_letter
+    assert count(repaired(sim, source, destination=destination)) == 1
+    (found,) = taken(sim, plain.main if destination is None else other.main)
+    assert found.message.enqueued_sequence_number == 2
+
+
 def test_a_repair_takes_those_that_the_filter_matches(sim: Simulation, queue: QueueEntity) -> None:
     bury(sim, queue, "a", "b", reason="timeout")
     bury(sim, queue, "c", reason="poison")
@@ -418,6 +446,38 @@ def test_a_message_for_a_queue_in_the_same_store_goes_there_in_one_commit(sim: S
     found = taken(sim, other.main)
     assert {each.message.delivery_count for each in found} == {0}
     assert all(each.message.expires_at <= sim.now + 60_000 for each in found)
+
+
+def test_a_scheduled_message_that_is_moved_waits_for_its_time_at_its_new_place() -> None:
+    sim = Simulation()
+    plain, other = sim.queue(QueueDescription("plain")), sim.queue(QueueDescription("other"))
+    sim.send(plain, make_message("m", scheduled_at=sim.now + HOUR))
+    wanted = Repair(1, 9, destination="other", states=(MessageState.SCHEDULED,))
+    assert sim.ask(plain.main, wanted).value.numbers == [1]
+    sim.tick()
+    assert (other.main.counts().active, other.main.counts().scheduled) == (0, 1)
+
+
+def test_a_message_that_is_too_large_for_its_new_place_is_found_among_those_that_could_not_be_sent_on() -> None:
+    sim = Simulation()
+    plain = sim.queue(QueueDescription("plain", max_message_size_kb=2_048))
+    other = sim.queue(QueueDescription("other", max_message_size_kb=1_024))
+    sim.send(plain, make_message("m", body=bytes(1_500 * 1_024)))
+    assert sim.ask(plain.main, Repair(1, 9, destination="other")).value.numbers == [1]
+    sim.tick()
+    assert (other.main.counts().active, plain.transfer_dead_letter.counts().active) == (0, 1)
+
+
+def test_a_message_that_gets_an_id_that_its_new_place_knows_is_a_duplicate_there() -> None:
+    sim = Simulation()
+    plain = sim.queue(QueueDescription("plain"))
+    once = sim.queue(QueueDescription("once", requires_duplicate_detection=True))
+    sim.send(once, make_message("known"))
+    sim.send(plain, make_message("m"))
+    wanted = Repair(1, 9, destination="once", action=SqlAction("SET sys.MessageId = 'known'"))
+    assert sim.ask(plain.main, wanted).value.numbers == [1]
+    sim.tick()
+    assert (once.main.counts().active, plain.holdings().transfer.active) == (1, 0)
 
 
 def test_messages_without_a_key_go_to_the_fragments_of_the_same_index() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from twinbus.broker.commands import CancelScheduled, GetSessionState
+from twinbus.broker.commands import CancelScheduled, GetSessionState, SetSessionState
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.errors import (
     FragmentUnavailable,
@@ -163,6 +163,7 @@ def test_a_session_state_is_set_with_the_commit_and_stays_as_it_was_after_a_roll
     transaction = sim.transaction()
     transaction.set_session_state(queue.main, "s", b"first", sim.now)
     transaction.set_session_state(queue.main, "s", b"last", sim.now)
+    assert transaction.size_bytes == len(b"first" + b"last")
     transaction.send(queue, [make_message("n", session_id="s")], sim.now)
     assert (sim.ask(queue.main, GetSessionState("s")).value, transaction.size_bytes > 9) == (None, True)
     if is_committed:
@@ -171,6 +172,17 @@ def test_a_session_state_is_set_with_the_commit_and_stays_as_it_was_after_a_roll
         transaction.rollback()
     assert sim.ask(queue.main, GetSessionState("s")).value == (b"last" if is_committed else None)
     assert queue.main.counts().active == (2 if is_committed else 1)
+
+
+def test_a_session_state_is_cleared_with_the_commit(sim: Simulation) -> None:
+    queue, transaction = sim.queue(QueueDescription("q", requires_session=True)), sim.transaction()
+    sim.send(queue, make_message("m", session_id="s"))
+    assert sim.accept(queue.main, "s").value.is_held
+    sim.ask(queue.main, SetSessionState("s", b"before"))
+    transaction.set_session_state(queue.main, "s", None, sim.now)
+    assert (sim.ask(queue.main, GetSessionState("s")).value, transaction.size_bytes) == (b"before", 0)
+    assert commit(sim, transaction) is None
+    assert sim.ask(queue.main, GetSessionState("s")).value is None
 
 
 @pytest.mark.parametrize("is_held_again", [False, True])
