@@ -27,6 +27,7 @@ class MemoryRuntime:
     def __init__(self) -> None:
         self.entities: dict[str, MemoryEntity] = {}
         self.is_ill = False
+        self.idle: set[str] = set()
         self.change_count = 0
 
     def queue(self, path: str) -> MemoryEntity:
@@ -98,6 +99,9 @@ class MemoryRuntime:
         elif not self._refuses(reply):
             del self.entities[key]
             reply(None)
+
+    def is_idle(self, path: str, now: Millis) -> bool:
+        return path in self.idle
 
     def change_rules(
         self,

@@ -107,7 +107,7 @@ class ControlPlane:
             await self.peers.follow(description.name)
         except MessagingError:
             # Without a catalog entry it would accept messages and lose them at the next start.
-            await self._ask(lambda reply: self.runtime.delete(description.name, self.clock.now(), reply, None))
+            await self._delete_running(description.name, None)
             await self._undo_entry(description.name)
             raise
         return entry
@@ -136,7 +136,7 @@ class ControlPlane:
                 entry = await self._write(lambda: self.catalog.add(entity_id, description, now, rules))
                 await self.peers.follow(path_of(description))
             except MessagingError:
-                await self._delete_running_subscription(description.topic, description.name)
+                await self._delete_running(path_of(description), None)
                 await self._undo_entry(path_of(description))
                 raise
             return entry
@@ -181,25 +181,38 @@ class ControlPlane:
             entry = self.catalog.get(path)
             if isinstance(entry.description, SubscriptionDescription):
                 raise EntityNotFound.at(path)
-            elsewhere = await self.peers.available_stores()
-            # If it does not run, an earlier deletion stopped it but could not write the catalog.
-            with suppress(EntityNotFound):
-                await self._ask(lambda reply: self.runtime.delete(path, self.clock.now(), reply, elsewhere))
-            await self._remove(path)
+            await self._delete(path, await self.peers.available_stores())
 
     async def delete_subscription(self, topic: str, name: str) -> None:
         async with self._turn_of(topic):
             path = subscription_path(topic, name)
             self.catalog.get(path)
-            await self._delete_running_subscription(topic, name, await self.peers.available_stores())
-            await self._remove(path)
+            await self._delete(path, await self.peers.available_stores())
 
-    async def _delete_running_subscription(
-        self, topic: str, name: str, elsewhere: Collection[int] | None = None
-    ) -> None:
-        delete = self.runtime.delete_subscription
+    async def delete_if_idle(self, path: str) -> bool:
+        """Whether it was deleted. It is looked at here, since it may have been used, or deleted and created again, while its turn was
+        waited for."""
+        async with self._turn_of(parse_address(path).path):
+            elsewhere = await self.peers.available_stores()
+            # This process looks last: nothing waits from then until its fragments refuse what comes.
+            if not await self.peers.is_idle(path) or not self.runtime.is_idle(path, self.clock.now()):
+                return False
+            await self._delete(path, elsewhere)
+        return True
+
+    async def _delete(self, path: str, elsewhere: Collection[int]) -> None:
+        await self._delete_running(path, elsewhere)
+        await self._remove(path)
+
+    async def _delete_running(self, path: str, elsewhere: Collection[int] | None) -> None:
+        """If it does not run, an earlier deletion stopped it but could not write the catalog."""
+        address, now = parse_address(path), self.clock.now()
         with suppress(EntityNotFound):
-            await self._ask(lambda reply: delete(topic, name, self.clock.now(), reply, elsewhere))
+            if address.subscription is None:
+                await self._ask(lambda reply: self.runtime.delete(path, now, reply, elsewhere))
+            else:
+                topic, name = address.path, address.subscription
+                await self._ask(lambda reply: self.runtime.delete_subscription(topic, name, now, reply, elsewhere))
 
     async def _remove(self, path: str) -> None:
         """From the other processes and the catalog. If that fails, what is gone comes back empty, and deleting again deletes it."""

@@ -7,7 +7,7 @@ from twinbus.clock import Millis
 from twinbus.errors import MessagingError
 from twinbus.management.catalog import path_of
 from twinbus.management.control_plane import ControlPlane
-from twinbus.model.descriptions import EntityDescription, SubscriptionDescription
+from twinbus.model.descriptions import EntityDescription
 
 log = logging.getLogger(__name__)
 
@@ -28,13 +28,12 @@ class IdleSweep:
         self._due = now + SWEEP_EVERY
         if not self._control.peers.is_first:
             return self._due
-        for description in self._idle(now):
-            if path_of(description) not in self._leaving:
-                self._delete(description)
+        for path in map(path_of, self._idle(now)):
+            if path not in self._leaving:
+                self._delete(path)
         return self._due
 
-    def _delete(self, description: EntityDescription) -> None:
-        path = path_of(description)
+    def _delete(self, path: str) -> None:
         self._leaving.add(path)
 
         def answered(result: bool | MessagingError) -> None:
@@ -44,14 +43,4 @@ class IdleSweep:
                 outcome = "deleted" if result is True else str(result)
                 log.info("idle_entity", extra={"fields": {"path": path, "outcome": outcome}})
 
-        self._control.submit(self._delete_if_idle(description), answered)
-
-    async def _delete_if_idle(self, description: EntityDescription) -> bool:
-        """Whether it was deleted: another process may know better."""
-        if not await self._control.peers.is_idle(path_of(description)):
-            return False
-        if isinstance(description, SubscriptionDescription):
-            await self._control.delete_subscription(description.topic, description.name)
-        else:
-            await self._control.delete(description.name)
-        return True
+        self._control.submit(self._control.delete_if_idle(path), answered)

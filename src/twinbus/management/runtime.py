@@ -68,6 +68,10 @@ class Runtime(Counting, Protocol):
         self, topic: str, name: str, now: Millis, reply: Reply[None], elsewhere: Collection[int] | None = ()
     ) -> None: ...
 
+    def is_idle(self, path: str, now: Millis) -> bool:
+        """Whether nobody has used it for its auto-delete duration; False if it does not run."""
+        ...
+
     def check_rules_can_change(
         self,
         topic: str,

@@ -306,6 +306,14 @@ class Entities:
                 ]
         return found
 
+    def is_idle(self, path: str, now: Millis) -> bool:
+        """Whether it is there, and nobody has used it for its auto-delete duration."""
+        try:
+            entity = self.at(path)
+        except EntityNotFound:
+            return False
+        return entity.is_idle(now, entity.description.auto_delete_on_idle)
+
     def clock_stepped(self, by: Millis) -> None:
         """The clock was set by this much: whatever was just used has still just been used."""
         for entity in self._by_id.values():

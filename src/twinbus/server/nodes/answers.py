@@ -7,9 +7,7 @@ from twinbus.http.own.faults import DISCONNECT, SWITCH
 from twinbus.http.own.metrics import METRICS
 from twinbus.http.own.operations_log import FLUSH
 from twinbus.http.own.store_records import STORES
-from twinbus.management.catalog import path_of
 from twinbus.management.follower import Follower
-from twinbus.model.paths import path_key
 from twinbus.server.namespace import NamespaceServer
 from twinbus.server.nodes.membership import ACCESS_RULES, AVAILABLE, DELETE, IDLE, Asking
 from twinbus.server.nodes.switchboard import FOLLOW, Words
@@ -64,8 +62,7 @@ class Answers:
 
     async def _idle(self, details: Words) -> bool:
         server = await self._ready()
-        idle = {path_key(path_of(each)) for each in server.entities.idle(server.clock.now())}
-        return path_key(details["path"]) in idle
+        return server.entities.is_idle(details["path"], server.clock.now())
 
     # Who asks for a page waits for nobody who is just starting.
 
