@@ -1,5 +1,6 @@
 """Locks on messages and how they end."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -127,6 +128,20 @@ def test_a_shorter_lock_duration_counts_for_the_next_message(sim: Simulation, qu
     receiver.credit = 9
     sim.advance(5_000)
     assert receiver.ids() == ["short"]
+
+
+def test_a_lock_that_is_renewed_for_a_shorter_time_ends_with_it(sim: Simulation, queue: QueueEntity) -> None:
+    sim.send(queue, make_message("m"))
+    (held,) = sim.receiver(queue.main, 1).take()
+    sim.entities.update(replace(queue.description, lock_duration=5_000), sim.now, Answer[None]())
+    renewed: Answer[list[Millis]] = Answer()
+    queue.main.renew([held.lock_token], sim.now, renewed)
+    assert renewed.value == [sim.now + 5_000]
+    waiting = sim.receiver(queue.main, 1)
+    sim.advance(4_999)
+    assert waiting.ids() == []
+    sim.advance(1)
+    assert waiting.ids() == ["m"]
 
 
 def test_what_is_due_sooner_than_a_lock_does_not_wake_the_fragment_once_more_when_the_lock_ends(

@@ -334,6 +334,25 @@ def test_renewing_keeps_the_session(sim: Simulation, queue: QueueEntity) -> None
     assert isinstance(late.error, SessionLockLost)
 
 
+def test_a_session_that_is_renewed_for_a_shorter_time_is_free_at_its_end(sim: Simulation, queue: QueueEntity) -> None:
+    send(sim, queue, "x", "a")
+    receiver = session_receiver(sim, queue, "x")
+    assert receiver.ids() == ["a"]
+    updated: Answer[None] = Answer()
+    sim.entities.update(replace(queue.description, lock_duration=5_000), sim.now, updated)
+    assert updated.error is None
+    renewed: Answer[Millis] = Answer()
+    queue.main.renew_session("x", sim.now, renewed)
+    assert renewed.value == sim.now + 5_000
+    waiting = sim.accept(queue.main, wait=2 * LOCK)
+    sim.advance(4_999)
+    assert not waiting.has_come
+    sim.advance(1)
+    assert sim.receiver(queue.main, 1, session=waiting.value).ids() == ["a"]
+    sim.advance(DETACH_SLACK)
+    assert isinstance(receiver.lost, SessionLockLost)
+
+
 def test_messages_of_a_session_are_locked_as_long_as_the_session_is(sim: Simulation, queue: QueueEntity) -> None:
     send(sim, queue, "x", "a")
     receiver = session_receiver(sim, queue, "x")

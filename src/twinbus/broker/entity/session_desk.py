@@ -180,7 +180,10 @@ class SessionDesk:
         fragment = self.place(session_id)
         if not fragment.broker.may_hand_over():
             raise fragment.broker.unavailable()
-        lock.locked_until = now + fragment.settings.lock_duration
+        watched_until, lock.locked_until = lock.locked_until, now + fragment.settings.lock_duration
+        if lock.locked_until < watched_until:
+            # The lock duration was shortened by an update. Until the former end nobody would look at the lock.
+            self._watch(fragment, lock)
         return lock
 
     def lock_of(self, session_id: str, now: Millis) -> SessionLock | None:
