@@ -3,13 +3,15 @@
 import pytest
 
 from tests.attack.attacker import attach, frame
+from twinbus.amqp.codec.delivery_state import Accepted
 from twinbus.amqp.codec.frames import AMQP_HEADER
 from twinbus.amqp.codec.performatives import RECEIVER, Attach, Begin, Detach, Open
 from twinbus.amqp.codec.terminus import Source, Target
-from twinbus.amqp.codec.types import Described, Symbol, Value
+from twinbus.amqp.codec.types import Described, Symbol, ULong, Value
 from twinbus.amqp.connection import Connection, Role, State
 from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
+from twinbus.amqp.events import LinkAttached
 from twinbus.amqp.lasting import ELEMENTS_MAX, SIZE_MAX, STRANGER_SIZE_MAX
 
 BEGIN = Begin(next_outgoing_id=0, incoming_window=5_000, outgoing_window=5_000)
@@ -64,6 +66,30 @@ def test_what_clients_attach_has_room(connection: Connection) -> None:
     }
     connection.receive_data(attach_with(properties=properties), 0)
     assert connection.state is State.OPEN
+
+
+def test_unsettled_deliveries_that_a_peer_names_take_nothing(connection: Connection) -> None:
+    """A link has nothing to resume here, however much a client has left unsettled on one that it lost."""
+    accepted = Described(ULong(Accepted.CODE), [])
+    unsettled = {number.to_bytes(16): accepted for number in range(2_500)}
+    said = attach_with(unsettled=unsettled, incomplete_unsettled=True)
+    assert SIZE_MAX < len(said) < connection.settings.frame_size_max
+    (attached,) = connection.receive_data(said, 0)
+    assert isinstance(attached, LinkAttached)
+    assert attached.link.attach.unsettled is None
+    assert attached.link.source == Source(address="q")
+
+
+def test_what_stays_beside_unsettled_deliveries_has_its_limits(connection: Connection) -> None:
+    connection.receive_data(attach_with(name="n" * SIZE_MAX, unsettled={b"tag": None}), 0)
+    assert connection.state is not State.OPEN
+
+
+def test_a_stranger_names_no_unsettled_deliveries_without_end(connection: Connection) -> None:
+    connection.restrain()
+    unsettled = {number.to_bytes(16): None for number in range(STRANGER_SIZE_MAX // 16)}
+    connection.receive_data(attach_with(unsettled=unsettled), 0)
+    assert connection.state is not State.OPEN
 
 
 def test_a_stranger_has_little_for_all_of_them_together(connection: Connection) -> None:

@@ -180,6 +180,21 @@ def test_an_aborted_delivery_is_forgotten() -> None:
     assert link.credit == 7
 
 
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_delivery_that_the_peer_resumes_is_ignored(settled: bool) -> None:
+    """Section 2.7.5: a receiver ignores resumed deliveries of which it has no state."""
+    script = started()
+    link = script.sender(credit=10)
+    script.say(replace(transfer(0, settled=settled), resume=True), transfer(1), payload=b"whole")
+    script.say(replace(transfer(2, settled=settled), resume=True, more=True), payload=b"first")
+    script.say(Transfer(handle=0, more=True), Transfer(handle=0), transfer(3), payload=b"more")
+    script.say(replace(transfer(4), resume=True, state=ACCEPTED))
+    deliveries = received(script.end.take(Deliveries))
+    assert [(each.delivery_id, each.payload) for each in deliveries] == [(1, b"whole"), (3, b"more")]
+    assert not script.end.take(OversizeDelivery)
+    assert (link.credit, link.unsettled_count) == (5, 2)
+
+
 @pytest.mark.parametrize("frame_size_max", [512, 6_000, 65_536])
 def test_a_message_over_the_limit_is_reported_and_the_link_lives_on(frame_size_max: int) -> None:
     wire = Wire(server={"frame_size_max": frame_size_max}).open()

@@ -289,7 +289,7 @@ class Connection:
             return
         if self.state is State.CLOSING:
             return
-        self._lasting.check(performative, end)
+        performative = self._lasting.kept(performative, end)
         if isinstance(performative, Open):
             self._open_received(performative)
         elif self.state is not State.OPEN:

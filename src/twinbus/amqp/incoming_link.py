@@ -146,6 +146,9 @@ class IncomingLink(Link):
                 state=None,
                 size_max=self.message_size_max,
             )
+            if transfer.resume:
+                # No link here has state to resume, so this delivery is none that we know (section 2.7.5).
+                partial.ignore()
         elif transfer.delivery_id not in (None, partial.delivery_id):
             self.fail(LinkFault("A delivery starts before the previous one is complete.", INVALID_FIELD))
             return
@@ -214,6 +217,9 @@ class IncomingLink(Link):
             )
 
     def _complete(self, partial: PartialDelivery) -> None:
+        if partial.is_ignored:
+            self._count_received(1, 0)
+            return
         if partial.is_oversize or partial.is_dropped:
             self._count_received(1, 0 if partial.settled else 1)
             self.session.inflow.received(0 if partial.settled else 1, 0)

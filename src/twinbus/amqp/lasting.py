@@ -2,11 +2,14 @@
 
 There may be ten thousand of them, and a frame of 64 KB with lists of lists takes four megabytes once it is read. So they have a size,
 and so many elements in all of their lists and maps; a stranger has little for all of its own together.
+
+The deliveries that a peer left unsettled on a link that it lost, and names when it attaches it again, do not stay: no link here has
+state to resume, and our attach says so by naming none (section 2.6.13). They may be as many as a frame holds.
 """
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
-from twinbus.amqp.codec.composites import Composite
+from twinbus.amqp.codec.composites import Composite, encode_composite
 from twinbus.amqp.codec.performatives import Attach, Begin, Open, Performative
 from twinbus.amqp.codec.types import Array, Described
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED, ConnectionFault
@@ -25,14 +28,18 @@ class Lasting:
         self.is_stranger = False
         self._stranger_size = 0
 
-    def check(self, performative: Performative, size: int) -> None:
-        """Raises ConnectionFault if there is no room for one that has so many bytes."""
+    def kept(self, performative: Performative, size: int) -> Performative:
+        """What stays of one that has so many bytes. Raises ConnectionFault if there is no room for it."""
         if not isinstance(performative, Open | Begin | Attach):
-            return
-        if size > SIZE_MAX:
-            raise _too_much(f"{performative.NAME} has {size} bytes; the limit is {SIZE_MAX}.")
-        if (count := _elements(performative)) > ELEMENTS_MAX:
-            raise _too_much(f"{performative.NAME} has {count} elements in lists and maps; the limit is {ELEMENTS_MAX}.")
+            return performative
+        kept, kept_size = performative, size
+        if isinstance(performative, Attach) and performative.unsettled:
+            kept = replace(performative, unsettled=None)
+            kept_size = len(encode_composite(kept))
+        if kept_size > SIZE_MAX:
+            raise _too_much(f"{kept.NAME} has {kept_size} bytes; the limit is {SIZE_MAX}.")
+        if (count := _elements(kept)) > ELEMENTS_MAX:
+            raise _too_much(f"{kept.NAME} has {count} elements in lists and maps; the limit is {ELEMENTS_MAX}.")
         if self.is_stranger:
             self._stranger_size += size
             if self._stranger_size > STRANGER_SIZE_MAX:
@@ -40,6 +47,7 @@ class Lasting:
                     f"Without a valid token, open, begin and attach have at most {STRANGER_SIZE_MAX} bytes together. "
                     "Put one on $cbs after connecting."
                 )
+        return kept
 
 
 def _too_much(text: str) -> ConnectionFault:

@@ -30,6 +30,8 @@ class PartialDelivery:
     size: int = 0
     parts: list[bytes | memoryview] = field(default_factory=list)
     is_dropped: bool = False
+    is_ignored: bool = False
+    """It is read to its end and never reported."""
     size_seen: int = -1
     """At the last look for stalled messages."""
 
@@ -55,6 +57,10 @@ class PartialDelivery:
     def drop(self) -> None:
         self.is_dropped = True
         self.parts.clear()
+
+    def ignore(self) -> None:
+        self.is_ignored = True
+        self.drop()
 
 
 class SharedReassembly:
