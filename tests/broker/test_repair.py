@@ -426,6 +426,39 @@ def test_what_waits_for_a_destination_that_is_down_does_not_pile_up(
     assert plain.dead_letter.counts().active == 8
 
 
+@pytest.mark.parametrize("numbers", [None, range(1, 11)])
+def test_a_repair_that_cannot_go_on_says_what_it_has_repaired(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch, numbers: range | None
+) -> None:
+    """Whoever asks for the rest learns why."""
+    monkeypatch.setattr(repair, "STEP_COUNT_MAX", 2)
+    monkeypatch.setattr(repair, "WAITING_MAX", 4)
+    plain, other = sim.queue(QueueDescription("plain")), sim.queue(QueueDescription("other"))
+    bury(sim, plain, *map(str, range(10)))
+    sim.lose_store(next(broker.index for broker in sim.brokers if broker is other.main.fragments[0].broker))
+    wanted = Repair(1, 10, numbers=numbers, destination="other")
+    page = sim.ask(plain.dead_letter, wanted).value
+    assert (page.numbers, page.examined_count, page.next_number) == ([1, 2, 3, 4], 4, 5)
+    rest = replace(wanted, first=5, numbers=None if numbers is None else range(5, 11))
+    assert isinstance(sim.ask(plain.dead_letter, rest).error, ServerBusy)
+    assert plain.dead_letter.counts().active == 6
+
+
+def test_a_repair_whose_store_is_lost_meanwhile_says_what_is_durable(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repair, "STEP_COUNT_MAX", 2)
+    plain = sim.queue(QueueDescription("plain"))
+    bury(sim, plain, *map(str, range(10)))
+    broker = plain.dead_letter.fragments[0].broker
+    answer: Answer[RepairPage] = Answer()
+    plain.dead_letter.ask(Repair(1, 10), sim.now, answer)
+    while plain.dead_letter.counts().active > 4:
+        sim.ports[broker.index].step()
+    sim.lose_store(broker.index)
+    assert (answer.value.numbers, answer.value.next_number) == ([1, 2, 3, 4], 5)
+
+
 def test_a_fragment_whose_store_is_lost_cannot_be_repaired(sim: Simulation, queue: QueueEntity) -> None:
     bury(sim, queue, *map(str, range(20)))
     head = sim.ask(queue.dead_letter, ListFragments()).value[0]

@@ -1,5 +1,7 @@
 """A repair of a whole sub-queue with the client, over a real namespace."""
 
+from typing import Any
+
 import pytest
 
 from tests.interop.running_server import RunningServer
@@ -8,7 +10,7 @@ from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.client.repair import BUSY_MAX, preview_all, repair_all, repair_numbered
 from twinbus.client.request_node import Answer
-from twinbus.errors import ServerBusy
+from twinbus.errors import QuotaExceeded, ServerBusy
 
 WAIT_S = 5.0
 COUNT = 40
@@ -87,3 +89,23 @@ async def test_a_busy_namespace_is_asked_again_and_not_for_ever() -> None:
     with pytest.raises(ServerBusy):
         _ = [standing async for standing in repair_all(EntityExtras("q", ask), Repair(), pause)]
     assert len(pauses) == 3 + BUSY_MAX
+
+
+async def test_the_numbers_that_are_left_are_asked_for_until_there_are_none_or_it_fails() -> None:
+    """A repair that cannot go on says how far it came, and whoever asks for the rest learns why."""
+    asked: list[list[int]] = []
+    page = {"message-count": 2, "examined-count": 2, "held-count": 0, "refused-count": 0, "refusals": []}
+
+    async def ask(path: str, operation: str, body: dict[str, Any]) -> Answer:
+        asked.append([int(number) for number in body["sequence-numbers"].values])
+        if len(asked) == 3:
+            raise QuotaExceeded("The destination is full.")
+        return Answer(200, "OK", "", page | {"next-sequence-number": 2 * len(asked) + 1})
+
+    pages = repair_numbered(EntityExtras("q", ask), Repair(), [1, 2, 3, 4, 5, 6])
+    standing = await anext(pages)
+    assert (await anext(pages)).repaired == 4
+    with pytest.raises(QuotaExceeded):
+        await anext(pages)
+    assert asked == [[1, 2, 3, 4, 5, 6], [3, 4, 5, 6], [5, 6]]
+    assert (standing.repaired, standing.examined) == (4, 4)

@@ -168,8 +168,9 @@ class UndeferAll(Command[list[int]]):
 class Repair(Command["RepairPage"]):
     """Move messages of one fragment that nobody holds to where they belong, changed on the way if need be; or remove them.
 
-    By their numbers, or numbered `first` to `last`; of those, the ones that the filter matches. May be repeated after any
-    failure: what has been repaired is gone from here.
+    By their numbers, or numbered `first` to `last`; of those, the ones that the filter matches. If it cannot go on, the reply is
+    what it has repaired, and an error only if that is nothing. May be repeated after any failure: what has been repaired is gone
+    from here.
     """
 
     first: int

@@ -5,7 +5,8 @@
 
 Each page is one request, so a repair is stopped by not asking for the next one, and continued by starting again: what has been
 repaired is gone from there. Messages that arrive after the start are left alone, or a message that fails again and again would
-be repaired for ever. A fragment that is unavailable is passed over and named.
+be repaired for ever. A fragment that is unavailable is passed over and named. Any other fault is raised, and the standing that was
+given last says what had been repaired by then.
 """
 
 import asyncio
@@ -81,9 +82,13 @@ async def repair_numbered(
     for fragment, chosen in by_fragment.items():
         try:
             for start in range(0, len(chosen), NUMBERS_MAX):
-                some = chosen[start : start + NUMBERS_MAX]
-                standing.add(await _unless_busy(partial(extras.repair_numbers, repair, some), pause))
-                yield standing
+                left = chosen[start : start + NUMBERS_MAX]
+                while left:
+                    page = await _unless_busy(partial(extras.repair_numbers, repair, left), pause)
+                    standing.add(page)
+                    yield standing
+                    following = page.next_number
+                    left = [] if following is None else [number for number in left if number >= following]
         except InternalError as error:
             standing.passed_over[fragment] = error
             yield standing

@@ -67,10 +67,18 @@ def repair(queue: AskedQueue, command: Repair, now: Millis) -> Steps[RepairPage]
     done = _Done()
     next_number: int | None = command.first
     while next_number is not None and done.examined_count < command.count_max:
-        rows, later, next_number = yield from _some(
-            fragment, command, next_number, command.count_max - done.examined_count
-        )
-        yield from _repair_some(fragment, work, rows, later, done)
+        try:
+            rows, later, following = yield from _some(
+                fragment, command, next_number, command.count_max - done.examined_count
+            )
+            step = yield from _repair_some(fragment, work, rows, later)
+        except MessagingError:
+            # What was repaired before has to be known; whoever asks for the rest gets the error.
+            if not done.numbers:
+                raise
+            break
+        done.add(step)
+        next_number = following
     return RepairPage(
         done.numbers,
         done.examined_count,
@@ -106,12 +114,18 @@ def preview(queue: AskedQueue, command: PreviewRepair, now: Millis) -> Steps[Pre
 
 @dataclass(slots=True)
 class _Done:
-    """By one command so far."""
+    """By one command so far, or by one step of it."""
 
     numbers: list[int] = field(default_factory=list)
     examined_count: int = 0
     held_count: int = 0
     refusals: list[Refusal] = field(default_factory=list)
+
+    def add(self, step: "_Done") -> None:
+        self.numbers += step.numbers
+        self.examined_count += step.examined_count
+        self.held_count += step.held_count
+        self.refusals += step.refusals
 
 
 def _begin(queue: AskedQueue, command: Repair) -> tuple[Fragment, "_Work"]:
@@ -141,11 +155,11 @@ def _some(fragment: Fragment, command: Repair, first: int, count_max: int) -> St
     return rows, now, last + 1
 
 
-def _repair_some(fragment: Fragment, work: "_Work", rows: Rows, now: Millis, done: _Done) -> Steps[None]:
+def _repair_some(fragment: Fragment, work: "_Work", rows: Rows, now: Millis) -> Steps[_Done]:
+    done = _Done(examined_count=len(rows))
     taken = fragment.out_of_lane(rows) | fragment.locks.deferred
     moves: list[_Move] = []
     for row in rows:
-        done.examined_count += 1
         try:
             view = FilterView(row.content, row.sequence_number, row.enqueued_at)
             if not unexpired([row], now) or not work.matches(view):
@@ -157,7 +171,7 @@ def _repair_some(fragment: Fragment, work: "_Work", rows: Rows, now: Millis, don
         except MessagingError as error:
             done.refusals.append(Refusal(row.sequence_number, str(error)))
     if not moves:
-        return
+        return done
     work.check_targets(fragment, moves)
     repaired = [move.row for move in moves]
     numbers = [row.sequence_number for row in repaired]
@@ -168,7 +182,8 @@ def _repair_some(fragment: Fragment, work: "_Work", rows: Rows, now: Millis, don
         if move.target is not None:
             decision.put(move.target, move.outcome)
     yield from commit(decision, withdrawn)
-    done.numbers += numbers
+    done.numbers = numbers
+    return done
 
 
 @dataclass(frozen=True, slots=True)
