@@ -1,12 +1,23 @@
 """Purging, un-deferring, looking in one order and giving back for later, against a real namespace."""
 
 import io
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from azure.servicebus import ServiceBusClient
 
 from tests.cli.conftest import Commands
 from twinbus.cli.app import run
+from twinbus.cli.command import Call
+from twinbus.cli.failures import CommandFailed
+from twinbus.cli.messages.repair import carry_out
+from twinbus.cli.output import Output
+from twinbus.client.entity_extras import RepairPage
+from twinbus.client.repair import RepairStanding
+from twinbus.errors import QuotaExceeded
 
 
 def test_a_partitioned_queue_is_purged_whatever_state_its_messages_are_in(commands: Commands) -> None:
@@ -113,6 +124,55 @@ def test_dead_letters_are_repaired_by_filter_and_the_rest_stays(commands: Comman
     commands.text("repair", "repaired", "--sub-queue", "main", "--yes", code=2)
     assert "destination" in commands.errors
     commands.json("queue", "delete", "repaired", "--yes")
+
+
+async def pages(end: Callable[[], None]) -> AsyncIterator[RepairStanding]:
+    """Of a repair of six messages: two pages, and what happens while the second one is under way."""
+    standing = RepairStanding(total=6, repaired=2, examined=2)
+    yield standing
+    end()
+    standing.add(RepairPage(repaired=2, examined=2, held=1, refused=0, refusals=[], next_number=5))
+    yield standing
+    standing.add(RepairPage(repaired=2, examined=2, held=0, refused=0, refusals=[], next_number=None))
+    yield standing
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def fail() -> None:
+    raise QuotaExceeded("The destination is full.")
+
+
+@pytest.mark.parametrize(
+    ("end", "repaired", "why"), [(interrupt, 4, ["Stopped.", "1 message locked"]), (fail, 2, ["destination is full"])]
+)
+def test_a_repair_that_ends_early_says_what_it_has_done(
+    commands: Commands,
+    capsys: pytest.CaptureFixture[str],
+    end: Callable[[], None],
+    repaired: int,
+    why: list[str],
+) -> None:
+    call = Call(Output(as_json=True), "primary", commands.served.data, None, None)
+    with commands.blocking() as namespace, pytest.raises(CommandFailed) as failed:
+        carry_out(call, namespace, "q", "moved", pages(end))
+    assert json.loads(capsys.readouterr().out)["repaired"] == repaired
+    assert all(each in str(failed.value) for each in [*why, "Repair again to continue"])
+
+
+def test_a_repair_that_fails_before_it_has_changed_anything_says_why_alone(
+    commands: Commands, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def none() -> AsyncIterator[RepairStanding]:
+        yield RepairStanding(total=6)
+        fail()
+
+    call = Call(Output(as_json=True), "primary", commands.served.data, None, None)
+    with commands.blocking() as namespace, pytest.raises(QuotaExceeded):
+        carry_out(call, namespace, "q", "moved", none())
+    assert capsys.readouterr().out == ""
 
 
 def test_nothing_is_repaired_unless_somebody_agrees(

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from twinbus.__main__ import main
-from twinbus.cli.pipeline.spark_job import INTERRUPTED_TEXT, interruptible, stop_by_signal
+from twinbus.cli.pipeline.spark_job import INTERRUPTED_TEXT, interruptible
+from twinbus.rehearsal.interruption import stop_by_signal
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ Every signal that asks a program to end becomes KeyboardInterrupt in the main th
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -22,6 +22,33 @@ def ending_signals_interrupt() -> contextlib.AbstractContextManager[None]:
 def heard_signals() -> list[signal.Signals]:
     """Those that ask this program to end, Ctrl-C among them, without those that are ignored."""
     return [number for number in (signal.SIGINT, *ENDING) if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+@contextlib.contextmanager
+def stop_by_signal(ask: Callable[[], None] = lambda: None) -> Iterator[threading.Event]:
+    """An event that the first signal sets, so that the job finishes what is under way; a second one does what it did
+    before.
+
+    The first one also calls `ask`, for work that the main thread waits for and that cannot see the event.
+    """
+    stop = threading.Event()
+    before = {number: signal.getsignal(number) for number in heard_signals()}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+        restore()
+        ask()
+
+    for number in before:
+        signal.signal(number, ask_to_stop)
+    try:
+        yield stop
+    finally:
+        restore()
 
 
 def uninterrupted() -> contextlib.AbstractContextManager[None]:

@@ -24,7 +24,7 @@ from twinbus.cli.messages.bulk_messages import (
     path_of,
 )
 from twinbus.cli.messages.message_records import counted, record_of_received, show
-from twinbus.cli.messages.repair import NO_REPAIR, print_outcome, run_pages
+from twinbus.cli.messages.repair import NO_REPAIR, carry_out
 from twinbus.cli.property_values import PAIR_METAVAR, read_pairs
 from twinbus.errors import ArgumentError, NotImplementedHere
 from twinbus.model import wire_names
@@ -313,10 +313,9 @@ def _repair(
     with _ours(call) as namespace:
         extras = namespace.extras(path)
         pages = repair_numbered(extras, wanted, list(numbers)) if numbers else repair_all(extras, wanted)
-        standing = run_pages(namespace, pages)
-    print_outcome(call, path, verbs[1], standing)
+        standing = carry_out(call, namespace, path, verbs[1], pages)
     # What is held or refused is there, and was reported.
-    met = 0 if standing is None else standing.repaired + standing.held + standing.refused
+    met = standing.repaired + standing.held + standing.refused
     if numbers and met < len(set(numbers)):
         raise CommandFailed(f"{len(set(numbers)) - met} of these numbers are not in '{path}'.")
 

@@ -13,8 +13,9 @@ from twinbus.cli.confirmation import YesOption, confirm
 from twinbus.cli.failures import CommandFailed
 from twinbus.cli.messages.bulk_messages import SEQUENCE_NUMBER_MAX, EntityArgument, SubscriptionOption, path_of
 from twinbus.cli.messages.message_records import counted, record_of_received
-from twinbus.errors import ArgumentError, NotImplementedHere
+from twinbus.errors import ArgumentError, MessagingError, NotImplementedHere
 from twinbus.model.wire_names import MessageState
+from twinbus.rehearsal.interruption import stop_by_signal
 
 if TYPE_CHECKING:
     from twinbus.client.blocking import BlockingNamespace
@@ -83,8 +84,8 @@ def repair(
 ) -> None:
     """Move dead letters back to where they came from, or messages to another entity.
 
-    Nobody has to receive the messages, so no delivery count rises and their order stays. If it is stopped, start it again: what has been
-    repaired is gone from the sub-queue.
+    Nobody has to receive the messages, so no delivery count rises and their order stays. If it is stopped, it says how many were repaired;
+    start it again to continue: those are gone from the sub-queue.
     """
     from twinbus.client.entity_extras import Repair
     from twinbus.client.repair import repair_all, repair_numbered
@@ -103,7 +104,7 @@ def repair(
                 _show_previews(call, namespace, path, wanted)
                 return
             pages = repair_numbered(extras, wanted, number) if number else repair_all(extras, wanted)
-            print_outcome(call, path, "removed" if remove else "moved", run_pages(namespace, pages))
+            carry_out(call, namespace, path, "removed" if remove else "moved", pages)
     except NotImplementedHere:
         raise CommandFailed(NO_REPAIR) from None
 
@@ -127,20 +128,34 @@ def _show_previews(call: Call, namespace: "BlockingNamespace", path: str, wanted
         call.output.done(f"No message of '{path}' matches.", entity=path)
 
 
-def run_pages(namespace: "BlockingNamespace", pages: AsyncIterator["RepairStanding"]) -> "RepairStanding | None":
+def carry_out(
+    call: Call, namespace: "BlockingNamespace", path: str, verb: str, pages: AsyncIterator["RepairStanding"]
+) -> "RepairStanding":
+    """To the end, or until it fails or a signal stops it after the page that is under way. What has been done is printed."""
+
     async def following() -> "RepairStanding | None":
         return await anext(pages, None)
 
-    last = None
-    with _progress() as show:
-        while (standing := namespace.run(following())) is not None:
-            last = standing
-            show(standing)
+    last: RepairStanding | None = None
+    problems = []
+    with _progress() as show, stop_by_signal() as stop:
+        try:
+            while (standing := namespace.run(following())) is not None:
+                last = standing
+                show(standing)
+                if stop.is_set():
+                    problems.append("Stopped. Repair again to continue with the rest.")
+                    break
+        except MessagingError as fault:
+            if last is None or not last.repaired:
+                raise
+            problems.append(f"{fault} Repair again to continue with the rest.")
+    assert last is not None
+    _print_outcome(call, path, verb, last, problems)
     return last
 
 
-def print_outcome(call: Call, path: str, verb: str, standing: "RepairStanding | None") -> None:
-    assert standing is not None
+def _print_outcome(call: Call, path: str, verb: str, standing: "RepairStanding", problems: list[str]) -> None:
     call.output.done(
         f"{counted(standing.repaired)} of '{path}' {verb}.",
         entity=path,
@@ -149,7 +164,6 @@ def print_outcome(call: Call, path: str, verb: str, standing: "RepairStanding | 
         held=standing.held,
         refused=standing.refused,
     )
-    problems = []
     if standing.held:
         problems.append(f"{counted(standing.held)} locked by receivers: try again when they are settled.")
     if standing.refused:

@@ -22,13 +22,13 @@ from twinbus.cli.pipeline.spark_job import (
     check_report,
     require_namespace,
     spark_job,
-    stop_by_signal,
 )
 from twinbus.errors import ArgumentError
 from twinbus.model.durations import parse_duration
 from twinbus.pipeline.masters import CONNECT_SCHEME
 from twinbus.pipeline.run_report import RunLog
 from twinbus.pipeline.session import require_spark
+from twinbus.rehearsal.interruption import stop_by_signal
 
 if TYPE_CHECKING:
     from twinbus.pipeline.capture import Capture

@@ -25,7 +25,6 @@ from twinbus.cli.pipeline.spark_job import (
     check_report,
     require_namespace,
     spark_job,
-    stop_by_signal,
 )
 from twinbus.errors import ArgumentError
 from twinbus.pipeline.connection_options import CONNECTION_STRING, ConnectionOptions, OptionError
@@ -34,6 +33,7 @@ from twinbus.pipeline.replay.message_ids import MessageIds, dropping_destination
 from twinbus.pipeline.replay.replay_tally import COLUMNS
 from twinbus.pipeline.run_report import RunLog
 from twinbus.pipeline.session import choose_master, require_spark
+from twinbus.rehearsal.interruption import stop_by_signal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

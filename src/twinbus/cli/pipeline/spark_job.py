@@ -9,12 +9,9 @@ Nothing of Spark is imported before a job starts: the other commands need neithe
 
 import logging
 import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,7 +20,7 @@ from twinbus.cli.command import Call
 from twinbus.errors import ArgumentError
 from twinbus.pipeline.failures import one_line_failures
 from twinbus.pipeline.session import LOG_LEVEL_VARIABLE, MASTER_VARIABLE, require_spark, spark_session
-from twinbus.rehearsal.interruption import ending_signals_interrupt, heard_signals
+from twinbus.rehearsal.interruption import ending_signals_interrupt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,33 +100,6 @@ def check_lake(folder: str) -> None:
     """Raises ArgumentError for an empty name, as of a variable that is not set: below the root of the file system nobody wants a lake."""
     if not folder.strip("/ "):
         raise ArgumentError(f"--lake '{folder}': name a folder.")
-
-
-@contextmanager
-def stop_by_signal(ask: Callable[[], None] = lambda: None) -> Iterator[threading.Event]:
-    """An event that the first signal sets, so that the job finishes what is under way; a second one does what it did
-    before.
-
-    The first one also calls `ask`, for work that the main thread waits for and that cannot see the event.
-    """
-    stop = threading.Event()
-    before = {number: signal.getsignal(number) for number in heard_signals()}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-        restore()
-        ask()
-
-    for number in before:
-        signal.signal(number, ask_to_stop)
-    try:
-        yield stop
-    finally:
-        restore()
 
 
 def _quieten() -> None:

@@ -35,7 +35,6 @@ from twinbus.cli.pipeline.spark_job import (
     SettingsOption,
     check_report,
     spark_job,
-    stop_by_signal,
 )
 from twinbus.errors import ArgumentError
 from twinbus.model.durations import parse_duration
@@ -48,6 +47,7 @@ from twinbus.pipeline.syphon.syphon_settings import (
     POISON_QUOTA_DEFAULT,
     SyphonSettings,
 )
+from twinbus.rehearsal.interruption import stop_by_signal
 
 if TYPE_CHECKING:
     from twinbus.pipeline.syphon.driver import SyphonJob
