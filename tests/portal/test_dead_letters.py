@@ -142,6 +142,37 @@ async def test_without_the_operation_nothing_is_moved_to_where_it_would_be_dropp
     assert (namespace.message_count("once"), namespace.message_count(path)) == (1, 0)
 
 
+@pytest.mark.parametrize("destination", ["copies", None])
+async def test_without_the_operation_what_was_not_removed_is_said(
+    namespace: LocalNamespace, destination: str | None
+) -> None:
+    source = namespace.create_queue("not-removed")
+    if destination is not None:
+        namespace.create_queue(destination)
+        assert namespace.store_of(source) != namespace.store_of(destination)
+    with namespace.client() as client, client.get_queue_sender(source) as sender:
+        sender.send_messages([ServiceBusMessage("one"), ServiceBusMessage("two")])
+    bus, job = Bus("contoso", namespace.connection_string, namespace.endpoint), Job("1", "move", "/", "")
+    store = namespace.store_of(source)
+
+    def chosen(message: ReceivedMessage) -> bool:
+        namespace.store_down(store)
+        return True
+
+    try:
+        said = await moving(bus, source, Move(destination), chosen)(job)
+    finally:
+        await bus.close()
+        namespace.store_up(store)
+    if destination is None:
+        assert said == "0 messages removed. 2 were not removed; the reasons are below."
+    else:
+        assert said.startswith("0 messages moved to copies. 2 were sent and not removed here")
+        assert namespace.message_count(destination) == 2
+    assert len(job.lines) == 2
+    namespace.administration.delete_queue(source)
+
+
 async def test_without_the_operation_what_comes_back_at_once_is_not_moved_again(namespace: LocalNamespace) -> None:
     """As where a consumer dead-letters it again; here the messages go to the queue that they come from."""
     namespace.create_queue("ring")

@@ -54,7 +54,7 @@ def moving(bus: Bus, path: str, move: Move, chosen: Matches) -> Work:
         # A message that fails again and again comes back while its fellows are moved, and would be moved for ever.
         waiting = (await count_messages(bus, path)).count or None
         left: list[ReceivedMessage] = []
-        looked_at = faults = 0
+        looked_at = faults = unremoved = 0
         async with bus.own_amqp() as namespace:
             receiver = await namespace.receiver(path, credit=STEP + HELD_MAX)
             sender = None if move.destination is None else await namespace.sender(move.destination)
@@ -86,13 +86,22 @@ def moving(bus: Bus, path: str, move: Move, chosen: Matches) -> Work:
                         faults += 1
                         left.append(message)
                         job.note(f"{message.sequence_number}: {fault}")
-                outcomes = await receiver.complete(taken)
-                job.tell(done=job.done + sum(fault is None for fault in outcomes))
+                for message, fault in zip(taken, await receiver.complete(taken), strict=True):
+                    if fault is None:
+                        job.done += 1
+                    else:
+                        unremoved += 1
+                        job.note(f"{message.sequence_number}: not removed: {fault}")
+                job.tell()
             await receiver.settle(left, Released())
             await receiver.close()
         text = f"{counted(job.done)} {'removed' if move.destination is None else f'moved to {move.destination}'}."
         if faults:
             text += f" {faults:,} were refused and stay; the reasons are below."
+        if unremoved and move.destination is None:
+            text += f" {unremoved:,} were not removed; the reasons are below."
+        elif unremoved:
+            text += f" {unremoved:,} were sent and not removed here, so they exist twice; the reasons are below."
         if len(left) >= HELD_MAX:
             text += f" Stopped after {HELD_MAX:,} others that were not chosen. Repair again to continue, or choose those too."
         return text
