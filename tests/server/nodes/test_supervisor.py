@@ -141,6 +141,19 @@ async def test_a_process_that_hangs_while_it_takes_the_place_of_another_is_repla
         await namespace.until_healthy()
 
 
+async def test_words_of_a_process_that_has_ended_are_not_taken_for_those_of_its_successor(tmp_path: Path) -> None:
+    async with two_nodes(tmp_path) as namespace:
+        node = namespace.supervisor._nodes[1]
+        namespace.supervisor._kill_stuck(node, STUCK_S)
+        # What it wrote before is read only now.
+        node.leash.data_received(b'{"ready": true}\n{"turn": 1, "name": "orders"}\n')
+        assert not node.is_ready
+        await namespace.until_healthy()
+        for _ in range(2):  # one of them at its successor, whose first turn this is
+            await namespace.administer(methodcaller("create_queue", "orders"))
+            await namespace.administer(methodcaller("delete_queue", "orders"))
+
+
 async def test_lines_for_a_process_that_reads_nothing_keep_nobody_waiting(tmp_path: Path) -> None:
     async with two_nodes(tmp_path) as namespace:
         hired = namespace.supervisor._hire()

@@ -62,6 +62,24 @@ def test_an_answer_counts_once(nodes: Nodes) -> None:
     assert len(nodes.take(0)) == 1
 
 
+def test_the_answer_to_a_node_that_has_ended_is_not_taken_for_one_to_its_successor(nodes: Nodes) -> None:
+    nodes.board.told(0, {"ask": 7, "to": 1, "what": "switch", "with": {}})
+    (asked,) = nodes.take(1)
+    nodes.board.left(0)
+    nodes.board.joined(0)
+    nodes.board.told(0, {"ask": 7, "to": 2, "what": "stores", "with": {}})
+    nodes.board.told(1, {"answer": asked["asked"], "value": "switched"})
+    assert nodes.take(0) == []
+    nodes.answer(2, "stores")
+    assert nodes.take(0) == [{"answers": 7, "of": {"2": {"value": "stores"}}}]
+
+
+def test_what_a_node_asked_that_has_ended_is_not_kept(nodes: Nodes) -> None:
+    nodes.board.told(0, {"ask": 7, "to": 1, "what": "switch", "with": {}})
+    nodes.board.left(0)
+    assert not nodes.board._questions
+
+
 def test_one_node_at_a_time_has_the_turn_of_a_name(nodes: Nodes) -> None:
     for node in (0, 1):
         nodes.board.told(node, {"turn": 1, "name": "orders"})

@@ -295,6 +295,8 @@ class Supervisor:
         self._nodes[index].leash.say(words)
 
     def _told(self, node: _Node, words: Words) -> None:
+        if node.is_over:
+            return  # said before its end and read after it: its number is that of its successor
         if "ready" in words:
             node.is_ready = True
             self._reception.add(node.index, node.arrivals)

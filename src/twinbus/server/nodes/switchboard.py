@@ -11,7 +11,8 @@ the nodes, because that one knows at any time which of them live:
     here > node     {"nodes": [0, 1, 3]}               whenever a node comes or goes
     node > here     {"totals": 9, "with": {...}}       here > node     {"answers": 9, "of": {"text": ...}}        the metrics of all
 
-A node that ends is out of every question: who asked gets no answer of it. The turns it had are passed on only after all others have looked up
+A node that ends is out of every question: who asked gets no answer of it. What it asked itself is forgotten: another process has its number
+soon, and begins to count from 1. The turns it had are passed on only after all others have looked up
 what it left behind: it may have ended after it changed something and before it told them.
 """
 
@@ -32,6 +33,7 @@ FOLLOW = "follow"
 
 @dataclass(slots=True)
 class _Question:
+    asker: int | None  # None: who started the nodes
     missing: set[int]
     done: Callable[[Words], None]
     answers: Words = field(default_factory=dict)
@@ -64,8 +66,11 @@ class Switchboard:
             return
         self.nodes.discard(node)
         for number, question in list(self._questions.items()):
-            question.missing.discard(node)
-            self._finish(number)
+            if question.asker == node:
+                del self._questions[number]
+            else:
+                question.missing.discard(node)
+                self._finish(number)
         held = [name for name, places in self._turns.items() if places[0].node == node]
         for name in list(self._turns):
             self._turns[name] = deque(place for place in self._turns[name] if place.node != node)
@@ -80,8 +85,8 @@ class Switchboard:
         if "ask" in words:
             wanted = self.nodes - {node} if words["to"] is None else self.nodes & {words["to"]}
             number = words["ask"]
-            self.ask(
-                sorted(wanted), words["what"], words["with"], lambda of: self._send(node, {"answers": number, "of": of})
+            self._ask(
+                node, wanted, words["what"], words["with"], lambda of: self._send(node, {"answers": number, "of": of})
             )
         elif "answer" in words:
             question = self._questions.get(words["answer"])
@@ -99,9 +104,14 @@ class Switchboard:
 
     def ask(self, nodes: Sequence[int], what: str, details: Words, done: Callable[[Words], None]) -> None:
         """`done` gets the answers by node, of those that have not ended meanwhile."""
+        self._ask(None, nodes, what, details, done)
+
+    def _ask(
+        self, asker: int | None, nodes: Iterable[int], what: str, details: Words, done: Callable[[Words], None]
+    ) -> None:
         self._last_number = number = self._last_number + 1
-        self._questions[number] = _Question(set(nodes), done)
-        for node in nodes:
+        self._questions[number] = _Question(asker, set(nodes), done)
+        for node in sorted(nodes):
             self._send(node, {"asked": number, "what": what, "with": details})
         self._finish(number)
 
