@@ -209,6 +209,32 @@ class Draining(SimReceiver):
         self._source.recall(self, now)
 
 
+@pytest.mark.parametrize("turns_before", [0, 1])
+def test_a_part_that_says_it_has_more_while_it_is_drained_is_asked_next(
+    sim: ClusterSimulation, turns_before: int
+) -> None:
+    """It does not say so again: one credit would lie at the other part for as long as nothing new comes."""
+    queue = sim.queue(PARTITIONED)
+    receiver = sim.receiver(queue.main, 0)
+    for _ in range(turns_before):
+        receiver.credit = 1
+        queue.main.pump(sim.now, receiver)
+        queue.main.recall(receiver, sim.now)
+    (key, _) = keys_at(sim, 1)
+    assert len(sim.send(queue, *(make_message(str(each), partition_key=key) for each in range(3))).good) == 3
+    sim.has_stepped_lines = True
+    receiver.credit = 1
+    queue.main.pump(sim.now, receiver)
+    queue.main.recall(receiver, sim.now)
+    sim.has_stepped_lines = False
+    sim.tick()
+    assert receiver.ids() == ["0"]
+    receiver.credit = 1
+    queue.main.pump(sim.now, receiver)
+    sim.tick()
+    assert receiver.ids() == ["1"]
+
+
 def test_a_part_is_not_asked_all_the_time_for_what_it_is_removing(sim: ClusterSimulation) -> None:
     queue = sim.queue(QueueDescription("q"))
     sim.send(queue, make_message("a"))

@@ -153,7 +153,8 @@ class FrontReceiver:
 
     def returned(self, share: Share, unused: int, now: Millis) -> None:
         share.is_recalled = False
-        share.ready = 0
+        if unused:
+            share.ready = 0
         share.outstanding -= unused
         if share.is_here:
             self._unkeep(unused)
