@@ -1,9 +1,11 @@
 """A backup that is made while messages come and go holds what was acknowledged before it, and nothing that never was."""
 
 import json
+import os
 import resource
 import shutil
 import sqlite3
+import stat
 import tarfile
 import threading
 from pathlib import Path
@@ -20,12 +22,19 @@ from twinbus.server.data import backup as backup_module
 from twinbus.server.data.backup import MANIFEST, back_up, check_backup, restore
 from twinbus.server.data.copy_marks import MOVED, UNFINISHED, CopyMark
 from twinbus.server.data.data_folder import COPY_MARK, DataFolder, known_store_paths, open_store, witness_of
+from twinbus.server.data.folder_lock import LOCK_NAME
 from twinbus.store.folder.copying import copy_store
-from twinbus.store.folder.journal import segment_numbers, segment_path
+from twinbus.store.folder.journal import SPARE_NAME, segment_numbers, segment_path
 from twinbus.store.folder.tables import FILE_NAME
+from twinbus.store.room import RESERVE_BYTES
 
 NOW = "2026-01-02T03:04:05+00:00"
 QUEUE = "orders"
+DISK_BYTES = 100 << 30
+NOBODY = 65534
+NOT_COPIED = (SPARE_NAME, LOCK_NAME)
+SMALL_FILES_BYTES = 4_096
+"""Of the key, the number of stores, and what tells the stores apart, at most."""
 BODY = "x" * 20_000
 BATCH = 10
 BACKUPS = 3
@@ -229,6 +238,42 @@ def test_a_backup_is_not_made_inside_the_namespace(backup: Path, tmp_path: Path)
         back_up(tmp_path / "primary", tmp_path / "primary" / "stores" / "copy", NOW)
 
 
+def test_a_backup_is_made_neither_inside_another_one_nor_on_the_volume_of_a_store(backup: Path, tmp_path: Path) -> None:
+    """The other one would not be what was written any more; and a volume that holds a store is for that alone."""
+    kept, volume = tmp_path / "kept", tmp_path / "volume"
+    shutil.copytree(backup, kept)
+    restore(backup, tmp_path / "primary")
+    (tmp_path / "primary/stores/01").rename(volume)
+    (tmp_path / "primary/stores/01").symlink_to(volume)
+    (tmp_path / "link").symlink_to(kept)
+    for target in (kept / "monday", kept / "tls/monday", tmp_path / "link/monday", volume / "monday"):
+        with pytest.raises(ArgumentError, match="Name a folder elsewhere"):
+            back_up(tmp_path / "primary", target, NOW)
+    check_backup(kept)
+    back_up(tmp_path / "primary", tmp_path / "monday", NOW)
+    assert not (tmp_path / "monday/stores/01").is_symlink()
+    check_backup(tmp_path / "monday")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
+def test_what_root_backs_up_and_restores_belongs_to_the_owner_of_the_namespace(stopped: Path, tmp_path: Path) -> None:
+    """Who serves it has to read the copy, and to write what was made of it."""
+    for each in (stopped, *stopped.rglob("*")):
+        os.chown(each, NOBODY, NOBODY)
+    mask = os.umask(0o077)
+    try:
+        back_up(stopped, tmp_path / "backups/monday", NOW)
+        restore(tmp_path / "backups/monday", tmp_path / "data/shop")
+    finally:
+        os.umask(mask)
+    for top in (tmp_path / "backups", tmp_path / "data"):
+        for each in (top, *top.rglob("*")):
+            there = each.stat()
+            assert (there.st_uid, there.st_gid) == (NOBODY, NOBODY), each
+            assert stat.S_IMODE(there.st_mode) == (0o700 if each.is_dir() else 0o600), each
+    assert {each.stat().st_uid for each in stopped.rglob("*")} == {NOBODY}
+
+
 @pytest.fixture
 def stopped(tmp_path: Path) -> Path:
     """The folder of a namespace with two messaging stores, which is not served."""
@@ -239,6 +284,41 @@ def stopped(tmp_path: Path) -> Path:
     Catalog.in_file(folder.path / "catalog.db", "shop", 0).close()
     folder.close()
     return folder.path
+
+
+def disk_with(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    said = os.statvfs_result((1, 1, DISK_BYTES, free, free, 1, 1, 1, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: said)
+
+
+def size_of(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and file.name not in NOT_COPIED)
+
+
+def test_a_backup_that_would_take_the_reserve_of_the_stores_is_not_begun(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "backups/monday"
+    words = ["backup", str(target), "--data", str(tmp_path), "-n", "shop"]
+    needed = size_of(stopped)
+    disk_with(monkeypatch, needed - SMALL_FILES_BYTES + RESERVE_BYTES)
+    assert run(words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"twinbus: {target} needs up to ")
+    assert said.endswith("Free some space, or name a folder on another disk.\n")
+    assert said.count("\n") == 1
+    assert not target.parent.exists()
+    disk_with(monkeypatch, needed + RESERVE_BYTES)
+    assert run(words) == 0
+
+
+def test_a_restoration_that_would_take_the_reserve_of_the_stores_is_not_begun(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk_with(monkeypatch, size_of(backup) + RESERVE_BYTES // 2)
+    with pytest.raises(ArgumentError, match=r"needs up to .* another disk\."):
+        restore(backup, tmp_path / "data" / "primary")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_namespace_with_a_store_that_is_gone_is_not_backed_up(stopped: Path, tmp_path: Path) -> None:

@@ -46,6 +46,11 @@ class Space(NamedTuple):
     free: float
     total: float
 
+    @property
+    def reserve(self) -> float:
+        """What is not for messages."""
+        return min(RESERVE_BYTES, self.total / RESERVE_PART)
+
 
 UNKNOWN_SPACE = Space(inf, inf)
 
@@ -59,7 +64,7 @@ class Room:
 
     def look(self, space: Space) -> None:
         self._free = space.free
-        reserve = min(RESERVE_BYTES, space.total / RESERVE_PART)
+        reserve = space.reserve
         if space.free < reserve * (AGAIN_AT if self.left is RoomLeft.NONE else 1):
             self.left = RoomLeft.NONE
         else:

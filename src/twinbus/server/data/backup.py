@@ -23,6 +23,7 @@ from typing import Final
 from twinbus.errors import ArgumentError, InternalError, StoreDamaged, StoreUnavailable
 from twinbus.management.catalog_file import CatalogFile
 from twinbus.server.data.copy_marks import read_mark, require_whole
+from twinbus.server.data.copy_place import give_to_owner_of, highest_missing, require_elsewhere, require_room
 from twinbus.server.data.data_folder import (
     COPY_MARK,
     WITNESS_FOLDER,
@@ -33,7 +34,7 @@ from twinbus.server.data.data_folder import (
 )
 from twinbus.server.data.folder_lock import LOCK_NAME
 from twinbus.server.data.forwarding_pause import paused_forwarding
-from twinbus.store.folder.copying import copy_database, copy_file, copy_store, sync_file
+from twinbus.store.folder.copying import bytes_of, copy_bytes_max, copy_database, copy_file, copy_store, sync_file
 from twinbus.store.folder.folder_check import check_folder
 from twinbus.store.folder.journal import make_folder, sync_folder
 from twinbus.store.folder.tables import upgrade
@@ -73,8 +74,9 @@ def back_up(folder: Path, target: Path, made_at: str) -> Manifest:
     stores = known_store_paths(folder)
     mark = str(folder / COPY_MARK)
     require_whole(read_mark(copy_mark_in(folder), mark), mark)
-    if target.resolve().is_relative_to(folder.resolve()):
-        raise ArgumentError(f"{target} is in the data folder of the namespace. Name a folder elsewhere.")
+    require_elsewhere(target, stores)
+    require_room(target, bytes_of(folder, CATALOG) + sum(map(copy_bytes_max, stores)))
+    highest = highest_missing(target)
     try:
         target.mkdir(0o700, parents=True)
     except FileExistsError:
@@ -95,6 +97,7 @@ def back_up(folder: Path, target: Path, made_at: str) -> Manifest:
         manifest = Manifest(folder.name, len(stores), made_at, metadata.version("twinbus"), FORMAT, files)
         (target / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1))
         sync_file(target / MANIFEST)
+        give_to_owner_of(folder, highest)
         sync_folder(target)
         sync_folder(target.parent)
     except BaseException as fault:
@@ -143,6 +146,9 @@ def restore(backup: Path, folder: Path) -> Manifest:
     draft = folder.with_name(folder.name + DRAFT_SUFFIX)
     if draft.is_symlink():
         raise ArgumentError(f"{draft} is a link. Move it away first.")
+    require_elsewhere(folder)
+    require_room(draft, sum((backup / name).stat().st_size for name in manifest.files))
+    highest = highest_missing(draft)
     holding = DataFolder(draft)
     try:
         _clear(draft)  # what an interrupted restoration has left
@@ -157,6 +163,7 @@ def restore(backup: Path, folder: Path) -> Manifest:
             for damage in check_folder(store, witness_of(store), with_set_aside=False):
                 raise StoreDamaged(f"{damage.file}, {damage.place}: {damage.what}. Use another backup.")
         _check_rest(holding, manifest.namespace)
+        give_to_owner_of(backup, highest)
         draft.rename(folder)
         sync_folder(folder.parent)
     except BaseException as fault:

@@ -8,5 +8,5 @@ salvage                     rows of tables that cannot be used any more
 table_check, folder_check   the tables, checked when a store opens, and damaged rows set aside; everything, on request
 identity, accepted_loss     a store that is gone is told from a new one; what was accepted as lost, set aside
 copying                     a copy of the folder while a store is open in it
-private_file                for the owner only
+private_file, disk_space    for the owner only; what the disk has left
 """

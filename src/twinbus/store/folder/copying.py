@@ -11,12 +11,19 @@ A batch that is being appended may be in the copy in part, as after a crash: it 
 import os
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from twinbus.errors import StoreDamaged, StoreUnavailable
 from twinbus.store.folder.identity import IDENTITY_NAME, StoreIdentity
-from twinbus.store.folder.journal import SegmentFile, make_folder, segment_numbers, segment_path, sync_folder
+from twinbus.store.folder.journal import (
+    NAME_PREFIX,
+    SegmentFile,
+    make_folder,
+    segment_numbers,
+    segment_path,
+    sync_folder,
+)
 from twinbus.store.folder.tables import FILE_NAME
 
 TRIES_MAX = 100
@@ -42,6 +49,22 @@ def copy_store(source: Path, target: Path, witness: Path | None = None) -> None:
         for leftover in target.iterdir():
             leftover.unlink()
     raise StoreUnavailable(f"The messaging store in {source} cannot be copied: {reason or 'it changes too fast'}.")
+
+
+def copy_bytes_max(source: Path) -> int:
+    """What a copy of the store takes, or a little more: of a segment nobody knows where its batches end, and what is in SQLite's log
+    may be in the tables already."""
+    return bytes_of(source, FILE_NAME, NAME_PREFIX)
+
+
+def bytes_of(folder: Path, *prefixes: str) -> int:
+    """Of all files there whose names begin so."""
+    size = 0
+    for file in folder.iterdir() if folder.is_dir() else ():
+        if file.name.startswith(prefixes):
+            with suppress(FileNotFoundError):  # its owner has removed it meanwhile
+                size += file.stat().st_size
+    return size
 
 
 def copy_database(source: Path, target: Path) -> None:

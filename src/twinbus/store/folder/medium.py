@@ -13,6 +13,7 @@ from twinbus.store.changes import FragmentKey
 from twinbus.store.damage import CheckedPage, Damage, RowsDamaged
 from twinbus.store.folder.accepted_loss import go_on_without
 from twinbus.store.folder.checkpoint import empty_log, give_back_space, is_large, write_checkpoint
+from twinbus.store.folder.disk_space import space_of
 from twinbus.store.folder.identity import StoreIdentity
 from twinbus.store.folder.journal import SPARE_NAME, SegmentFile, make_folder, segment_numbers, segment_path
 from twinbus.store.folder.steady_writes import SteadyWrites
@@ -28,7 +29,7 @@ from twinbus.store.folder.tables import (
 )
 from twinbus.store.layers.overlay import Layer
 from twinbus.store.layers.pace import Pace
-from twinbus.store.room import UNKNOWN_SPACE, Space
+from twinbus.store.room import Space
 
 LOCK_NAME = "lock"
 FROZEN_CACHE_BYTES = 1 << 20
@@ -99,11 +100,7 @@ class FolderMedium:
         segment_path(self._folder, number).unlink()
 
     def space(self) -> Space:
-        try:
-            disk = os.statvfs(self._folder)
-        except OSError:
-            return UNKNOWN_SPACE  # the next commit says what is wrong
-        return Space(disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize)
+        return space_of(self._folder)
 
     def give_back(self) -> None:
         (self._folder / SPARE_NAME).unlink(missing_ok=True)
