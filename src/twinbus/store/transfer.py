@@ -5,7 +5,7 @@ how far an interrupted transfer came, and the next one goes on from there. It sa
 whoever goes on compares `DurableStore.next_sequence`, and otherwise begins again (`clear`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from twinbus.errors import StoreDamaged
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
@@ -76,6 +76,13 @@ def clear(store: MessagingStore) -> None:
     fragments = [summary.fragment for summary in store.summaries()]
     for first in range(0, len(fragments), FRAGMENTS_MAX):
         store.commit([FragmentDeleted(fragment) for fragment in fragments[first : first + FRAGMENTS_MAX]])
+
+
+def create_missing(store: MessagingStore, fragments: Iterable[FragmentKey]) -> None:
+    there = {summary.fragment for summary in store.summaries()}
+    changes: list[Change] = [FragmentCreated(fragment) for fragment in fragments if fragment not in there]
+    for first in range(0, len(changes), FRAGMENTS_MAX):
+        store.commit(changes[first : first + FRAGMENTS_MAX])
 
 
 def skip_numbers(store: MessagingStore) -> int:

@@ -30,10 +30,14 @@ def first_store_of(entity_id: int, is_partitioned: bool, store_count: int) -> in
     return 0 if is_partitioned else entity_id % store_count
 
 
+def stores_of(is_partitioned: bool, first_store: int, store_count: int) -> list[int]:
+    """That of every fragment, one after the other. An ordinary entity has one."""
+    fragment_count = FRAGMENT_COUNT if is_partitioned else 1
+    return [(first_store + index) % store_count for index in range(fragment_count)]
+
+
 def brokers_of(settings: EntitySettings, brokers: Sequence[MessageBroker], first_store: int) -> list[MessageBroker]:
-    """The broker of every fragment, in stores one after the other. An ordinary entity has one."""
-    fragment_count = FRAGMENT_COUNT if settings.is_partitioned else 1
-    return [brokers[(first_store + index) % len(brokers)] for index in range(fragment_count)]
+    return [brokers[store] for store in stores_of(settings.is_partitioned, first_store, len(brokers))]
 
 
 def make_fragments(

@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -34,6 +35,8 @@ from twinbus.server.data.data_folder import (
 )
 from twinbus.server.data.folder_lock import LOCK_NAME
 from twinbus.server.data.forwarding_pause import paused_forwarding
+from twinbus.server.data.namespace_copy import HeldFolder
+from twinbus.server.data.restored_stores import leave_out
 from twinbus.store.folder.copying import bytes_of, copy_bytes_max, copy_database, copy_file, copy_store, sync_file
 from twinbus.store.folder.folder_check import check_folder
 from twinbus.store.folder.journal import make_folder, sync_folder
@@ -163,6 +166,9 @@ def restore(backup: Path, folder: Path) -> Manifest:
             for damage in check_folder(store, witness_of(store), with_set_aside=False):
                 raise StoreDamaged(f"{damage.file}, {damage.place}: {damage.what}. Use another backup.")
         _check_rest(holding, manifest.namespace)
+        held = HeldFolder(holding, manifest.stores, 0)
+        with closing(held.catalog):
+            leave_out(held, range(manifest.stores))
         give_to_owner_of(backup, highest)
         draft.rename(folder)
         sync_folder(folder.parent)
