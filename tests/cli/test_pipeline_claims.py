@@ -58,7 +58,7 @@ def logged(checkpoint: Path, number: int, *offsets: object) -> None:
     (checkpoint / "offsets" / f".{number}.crc").write_bytes(b"\x00")
 
 
-def offset(queue: str, owner: str, *ranges: list[int]) -> object:
+def offset(queue: str, owner: str, *ranges: list[int]) -> dict[str, object]:
     return {"v": 1, "mode": "consume", "entity": queue, "owner": owner, "claim": {"0": list(ranges)}}
 
 
@@ -80,6 +80,19 @@ def test_what_a_committed_batch_had_is_removed_and_not_released(commands: Comman
     released = commands.json("pipeline", "release-claims", queue, "--checkpoint", str(tmp_path))
     assert released == {"entity": queue, "released": {"second": 1}, "removed": 2}
     assert counts(commands, queue) == (4, 3)
+
+
+def test_what_a_batch_had_of_a_queue_that_was_made_again_is_released_and_not_removed(
+    commands: Commands, tmp_path: Path
+) -> None:
+    """The query has claimed the same numbers again, and was killed before it wrote that down."""
+    queue = filled(commands, "claims-again")
+    before: dict[str, object] = {**offset(queue, "second", [1, 6]), "created": 1}
+    logged(tmp_path, 3, before)
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "3").write_text("v1\n{}")
+    released = commands.json("pipeline", "release-claims", queue, "--checkpoint", str(tmp_path))
+    assert released == {"entity": queue, "released": {"second": 3}, "removed": 0}
 
 
 def test_what_makes_no_sense_is_refused(commands: Commands, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ class FragmentHead(NamedTuple):
     scheduled: int
     size_bytes: int
     store: int | None = None  # the messaging store that it is in; None if the namespace does not say
+    created_at: Millis | None = None  # the entity; None if the namespace does not say
 
 
 class RangePage(NamedTuple):
@@ -224,7 +225,9 @@ class EntityExtras:
         (await self._ask(self.path, wire_names.UPDATE_DISPOSITION, body)).require_ok()
 
     async def fragment_heads(self) -> list[FragmentHead]:
-        return [_head(found) for found in (await self._request(wire_names.FRAGMENT_HEADS, {})).get("fragments", ())]
+        answer = await self._request(wire_names.FRAGMENT_HEADS, {})
+        created_at = answer.get("created-at")
+        return [_head(found, None if created_at is None else int(created_at)) for found in answer.get("fragments", ())]
 
     async def enqueued_times(self, numbers: Sequence[int]) -> list[tuple[int, Millis] | None]:
         """For each number, the first message with it or above: its own number, and when it was enqueued; None if its
@@ -378,7 +381,7 @@ def _count(body: Mapping[str, Any]) -> int:
     return int(body.get("message-count", 0))
 
 
-def _head(found: Mapping[str, Any]) -> FragmentHead:
+def _head(found: Mapping[str, Any], created_at: Millis | None) -> FragmentHead:
     return FragmentHead(
         fragment=int(found["fragment"]),
         is_available=bool(found["is-available"]),
@@ -389,4 +392,5 @@ def _head(found: Mapping[str, Any]) -> FragmentHead:
         scheduled=int(found["scheduled-message-count"]),
         size_bytes=int(found["size-in-bytes"]),
         store=None if found.get("store") is None else int(found["store"]),
+        created_at=created_at,
     )

@@ -15,10 +15,17 @@ from twinbus.errors import MessagingError
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.pipeline.connection_options import ConnectionOptions
 from twinbus.pipeline.lake import file_names, file_text
-from twinbus.pipeline.source.access.entity_access import ALL_STATES, EntityAccess, Head, Wanted
+from twinbus.pipeline.source.access.entity_access import (
+    ALL_STATES,
+    EntityAccess,
+    Head,
+    Wanted,
+    creation_time,
+    was_created_again,
+)
 from twinbus.pipeline.source.checkpoints import logged_offsets
 from twinbus.pipeline.source.live_entity import LiveEntity
-from twinbus.pipeline.source.offsets import BrowseOffset, ConsumeOffset, JsonOffset
+from twinbus.pipeline.source.offsets import BrowseOffset, ConsumeOffset, JsonOffset, created_at
 from twinbus.pipeline.source.options import Mode
 from twinbus.pipeline.source.ranges import Range, fragment_of
 
@@ -96,6 +103,8 @@ async def _complete(access: EntityAccess, committed: JsonOffset) -> list[Complet
     heads = await access.heads()
     if not all(head.is_available for head in heads):
         return None
+    if was_created_again(created_at(committed), creation_time(heads)):
+        committed = {}  # of other messages
     found = []
     for head in heads:
         reached = await _reached(access, head, committed)

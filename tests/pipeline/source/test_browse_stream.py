@@ -343,3 +343,57 @@ def test_a_queue_that_was_made_again_is_read_anew_or_fails_the_query(bus: Bus) -
     assert lenient.kept == names(5) + names(2, "new")
     with pytest.raises(SourceFailed, match="was deleted and created again"):
         strict.run()
+
+
+@pytest.mark.parametrize("count", [5, 9])
+def test_a_queue_that_was_made_again_is_read_from_its_first_message_however_many_it_has_by_now(
+    bus: Bus, count: int
+) -> None:
+    path = bus.queue()
+    bus.send(path, names(5))
+    query = Query(lambda: bus.stream(path))
+    query.run()
+    make_again(bus, path)
+    bus.send(path, names(count, "new"))
+    query.run()
+    assert query.kept == names(5) + names(count, "new")
+    query.run()
+    assert query.kept == names(5) + names(count, "new")
+
+
+def test_where_a_query_was_told_to_start_holds_for_the_queue_of_that_time_alone(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(5))
+    query = Query(lambda: bus.stream(path, startingOffsets='{"0": 4}'))
+    query.run()
+    make_again(bus, path)
+    bus.send(path, names(2, "new"))
+    query.run()
+    assert query.kept == [*names(5)[3:], *names(2, "new")]
+
+
+def test_a_query_that_must_not_lose_anything_fails_if_its_queue_was_made_again(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(5))
+    query = Query(lambda: bus.stream(path, failOnDataLoss="true"))
+    query.run()
+    make_again(bus, path)
+    bus.send(path, names(9, "new"))
+    with pytest.raises(SourceFailed, match="was deleted and created again"):
+        query.run()
+
+
+def test_a_queue_that_is_made_again_between_two_batches_of_a_run_is_read_from_its_first_message(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(2))
+    reader = bus.stream(path)
+    first = reader.latestOffset()
+    make_again(bus, path)
+    bus.send(path, names(4, "new"))
+    second = reader.latestOffset(first)
+    assert bodies(rows(reader, reader.partitions(second, second))) == names(4, "new")
+
+
+def make_again(bus: Bus, path: str) -> None:
+    bus.namespace.administration.delete_queue(path)
+    bus.namespace.create_queue(path)

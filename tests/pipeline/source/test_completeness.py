@@ -45,6 +45,19 @@ def test_what_the_last_batch_claimed_is_captured_and_what_is_left_behind_it_is_n
     assert complete(bus, path, ConsumeOffset(path, "me", rest).to_json()) == [Complete(0, 10, 10)]
 
 
+def test_nothing_of_an_entity_that_was_made_again_is_complete_because_of_the_one_before(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(10))
+    claimed = tuple(claim(bus, path, 4))
+    (head,) = bus.ask(path, lambda access: access.heads())
+    assert head.created_at is not None
+    before = head.created_at - 1  # the numbers are those of the one before
+    browsed = BrowseOffset(path, {0: 1}, {0: 7}, created_at=before)
+    assert complete(bus, path, browsed.to_json()) == [Complete(0, 0, 10)]
+    consumed = ConsumeOffset(path, "me", claimed, created_at=before)
+    assert complete(bus, path, consumed.to_json()) == [Complete(0, 0, 10)]
+
+
 def test_an_entity_that_is_gone_has_no_number(bus: Bus) -> None:
     assert complete(bus, "nowhere", {}) is None
 

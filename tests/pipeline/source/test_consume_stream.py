@@ -417,8 +417,9 @@ def test_what_an_application_deferred_in_an_entity_that_was_made_again_is_not_de
     assert bus.counts(path) == (0, 2)
 
 
-def test_what_an_application_deferred_in_an_entity_that_was_made_again_while_a_query_waited_is_not_deleted(
-    bus: Bus,
+@pytest.mark.parametrize("waited_s", [1.0, 3_600.0])
+def test_what_an_application_deferred_in_an_entity_that_was_made_again_while_a_query_runs_is_not_deleted(
+    bus: Bus, waited_s: float
 ) -> None:
     path, now = bus.queue(), [0.0]
     bus.send(path, names(3))
@@ -429,10 +430,28 @@ def test_what_an_application_deferred_in_an_entity_that_was_made_again_while_a_q
         bus.namespace.create_queue(path)
         bus.send(path, names(3, "new"))
         bus.defer(path, 2)
-        now.append(3_600.0)
+        now.append(waited_s)
         following = stream.latest(claimed, BatchLimit(3, None))
     assert following["claim"] == {"0": [[3, 4]]}
     assert bus.counts(path) == (0, 3)
+
+
+def test_what_a_query_claimed_in_an_entity_that_was_made_again_is_not_what_it_had_under_the_same_numbers(
+    bus: Bus,
+) -> None:
+    path = bus.queue()
+    bus.send(path, names(3))
+    query = consume(bus, path)
+    with pytest.raises(Died):
+        query.run(dies_at("committed", 2))
+    bus.namespace.administration.delete_queue(path)
+    bus.namespace.create_queue(path)
+    bus.send(path, names(3, "new"))
+    with pytest.raises(Died):
+        query.run(dies_at("planned", 1))
+    query.run()
+    assert query.kept == names(3) + names(3, "new")
+    assert bus.counts(path) == (0, 0)
 
 
 def lossy(

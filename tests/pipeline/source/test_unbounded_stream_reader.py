@@ -44,6 +44,17 @@ def test_each_batch_starts_where_the_one_before_it_ended_also_after_a_restart(bu
     assert batch(again, dict(NEW_QUERY), end) == sorted(names(COUNT)), "a batch that is run again has the same messages"
 
 
+def test_a_queue_that_was_made_again_is_read_from_its_first_message(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(COUNT))
+    end = reader(bus, path).latestOffset()
+    bus.namespace.administration.delete_queue(path)
+    bus.namespace.create_queue(path)
+    bus.send(path, names(COUNT, prefix="n"))
+    again = reader(bus, path)
+    assert batch(again, end, again.latestOffset()) == sorted(names(COUNT, prefix="n"))
+
+
 def test_a_query_starts_at_the_numbers_that_it_was_given(bus: Bus) -> None:
     path = bus.queue()
     bus.send(path, names(5))

@@ -55,7 +55,7 @@ def release(
     if owners is not None and checkpoint is not None:
         of_query = checkpoint_claims(checkpoint, path)
         owners.append(of_query.owner)
-        removed = live.call(lambda access: delete_committed(access, *of_query))
+        removed = live.call(lambda access: delete_committed(access, of_query))
     if owners is not None and not owners:
         _show(call, live)
         return

@@ -198,8 +198,12 @@ def _received_one(delivery: TakenMessage) -> dict[str, object]:
 
 
 def heads(call: Call) -> None:
+    """With the time by which readers tell an entity from one of the same name that was deleted: its numbers started over."""
+    entry = call.control.catalog.find(call.node.path)
+    known: dict[str, Value] = {} if entry is None else {"created-at": Timestamp(entry.created_at)}
+
     def body(found: list[FragmentHead]) -> Response:
-        return Response.ok({"fragments": [_head(head) for head in found]})
+        return Response.ok({"fragments": [_head(head) for head in found], **known})
 
     call.ask(ListFragments(), body)
 

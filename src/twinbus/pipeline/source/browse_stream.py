@@ -9,7 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from twinbus.clock import Millis
-from twinbus.pipeline.source.access.entity_access import EntityAccess, Head, mean_size
+from twinbus.pipeline.source.access.entity_access import (
+    EntityAccess,
+    Head,
+    creation_time,
+    mean_size,
+    was_created_again,
+)
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed
 from twinbus.pipeline.source.offsets import BrowseOffset, JsonOffset, Positions, reported_ends
 from twinbus.pipeline.source.options import Edge, SourceOptions
@@ -61,7 +67,8 @@ class BrowseStream:
         if before is None:
             check_latest(self._options, known)
         found = await self._reached(access, before, [head for head in known if head.is_available], limit)
-        if found is not None and (before is None or found.end != before.end):
+        # One that was created again may end at the same numbers.
+        if found is not None and (before is None or found.end != before.end or found.ranges()):
             return found
         if self.entity.target is not None:
             self.entity.target.require_read(known, {} if found is None else found.end)
@@ -79,7 +86,9 @@ class BrowseStream:
             ends = await visible_ends(access, positions, ends, self._wall() - self._options.visibility_lag_s * 1000)
         size = mean_size(heads)
         admitted = await self._admitted(access, positions, ends, row_limit(*limit, size))
-        admitted = replace(admitted, tasks=self.entity.tasks(admitted.ranges(), size))
+        # A namespace that does not say it just now does not make it unknown.
+        created_at = creation_time(heads) or (None if before is None else before.created_at)
+        admitted = replace(admitted, tasks=self.entity.tasks(admitted.ranges(), size), created_at=created_at)
         left = {fragment: number for fragment, number in admitted.end.items() if number < ends.get(fragment, 0)}
         await self.entity.report_oldest(access, left)
         return admitted
@@ -94,7 +103,7 @@ class BrowseStream:
             # need not.
             is_empty = all(found[head.fragment] >= head.end for head in heads)
             return None if is_empty and self._options.start is Edge.EARLIEST else found
-        reached = self._still_there(before.end, heads) if access.is_own else before.end
+        reached = self._still_there(before, heads) if access.is_own else before.end
         self._report_loss(reached, heads)
         unknown = [head for head in heads if head.fragment not in before.end]
         # The ends of all were known when the query began at them: one that was not there had nothing then.
@@ -120,9 +129,14 @@ class BrowseStream:
         firsts = {head.fragment: min(head.first, targets.get(head.fragment, head.first)) for head in heads}
         return {fragment: max(number, firsts.get(fragment, number)) for fragment, number in positions.items()}
 
-    def _still_there(self, reached: Positions, heads: Sequence[Head]) -> Positions:
-        """Without fragments that end before where the query was: their numbers have started over."""
-        over = {head.fragment for head in heads if reached.get(head.fragment, 0) > head.end}
+    def _still_there(self, before: BrowseOffset, heads: Sequence[Head]) -> Positions:
+        """Where the query was, without fragments whose numbers have started over since: those of an entity that was created again,
+        and those that end before where the query was."""
+        reached = before.end
+        if was_created_again(before.created_at, creation_time(heads)):
+            over = set(reached)
+        else:
+            over = {head.fragment for head in heads if reached.get(head.fragment, 0) > head.end}
         if over:
             text = f"'{self._options.path}' was deleted and created again, and its sequence numbers start again."
             if self._options.fails_on_data_loss:

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+from twinbus.clock import Millis
 from twinbus.model.paths import path_key
 from twinbus.pipeline.source.offsets import ConsumeOffset, JsonOffset, OffsetError
 from twinbus.pipeline.source.ranges import Range
@@ -17,6 +18,8 @@ class CheckpointClaims(NamedTuple):
     owner: str
     committed: tuple[Range, ...]
     """What the last batch that is done had: it is in the sink, and is deleted when the query plans its next batch."""
+    created_at: Millis | None
+    """The entity that it had it of."""
 
 
 def checkpoint_claims(checkpoint: Path, entity: str) -> CheckpointClaims:
@@ -26,8 +29,8 @@ def checkpoint_claims(checkpoint: Path, entity: str) -> CheckpointClaims:
         raise OffsetError(f"'{checkpoint}' is not the checkpoint of a streaming query that has run.")
     newest = _offset_of(checkpoint, max(planned), entity)
     done = _numbers(checkpoint / "commits") & planned
-    committed = _offset_of(checkpoint, max(done), entity).claim if done else ()
-    return CheckpointClaims(newest.owner, committed)
+    committed = _offset_of(checkpoint, max(done), entity) if done else ConsumeOffset(entity, newest.owner)
+    return CheckpointClaims(newest.owner, committed.claim, committed.created_at)
 
 
 def _numbers(folder: Path) -> set[int]:

@@ -4,7 +4,15 @@ import asyncio
 from collections.abc import Collection, Sequence
 
 from twinbus.model.wire_names import MessageState
-from twinbus.pipeline.source.access.entity_access import EntityAccess, Head, Wanted, owner_of
+from twinbus.pipeline.source.access.entity_access import (
+    EntityAccess,
+    Head,
+    Wanted,
+    creation_time,
+    owner_of,
+    was_created_again,
+)
+from twinbus.pipeline.source.checkpoints import CheckpointClaims
 from twinbus.pipeline.source.ranges import Range, append, count, joined, outside
 
 DEFERRED = (MessageState.DEFERRED,)
@@ -46,9 +54,15 @@ async def release_claims(access: EntityAccess, owners: Collection[str] | None) -
     return {owner: await access.release(ranges) for owner, ranges in chosen.items()}
 
 
-async def delete_committed(access: EntityAccess, owner: str, committed: Sequence[Range]) -> int:
-    """Remove what a batch that is done had and its owner still holds, or it would be read a second time; how many."""
-    held = (await claims_of_queries(access)).get(owner, [])
-    done = outside(held, outside(held, committed))
+async def delete_committed(access: EntityAccess, of_query: CheckpointClaims) -> int:
+    """Remove what a batch that is done had and its owner still holds, or it would be read a second time; how many.
+
+    Nothing of an entity that has been created again since: its numbers name other messages.
+    """
+    heads = await access.heads()
+    if was_created_again(of_query.created_at, creation_time(heads)):
+        return 0
+    held = (await claims_by_owner(access, heads)).get(of_query.owner, [])
+    done = outside(held, outside(held, of_query.committed))
     await access.delete(done)
     return count(done)

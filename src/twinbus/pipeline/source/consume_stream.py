@@ -11,8 +11,9 @@
 A claim is a deferred message: it outlives the query, and no receiver gets it. The name of its owner is generated for
 the first, empty batch of a query, so it is in the log before anything is claimed under it.
 
-What an offset claimed some time ago, as one of an earlier run, may be another's by now: it was released, or the entity was created
-again and its numbers started over. So such a claim is looked at, and what is not marked as ours is neither read nor deleted.
+What an offset claimed some time ago, as one of an earlier run, may be another's by now. So such a claim is looked at, and what is
+not marked as ours is neither read nor deleted. Nor is anything of what was claimed in an entity that has been deleted and created
+again: its numbers name other messages now, and what is marked as ours is of a claim that no offset knows.
 
 The next batch is not claimed while tasks read this one. It would be safe, as such claims would be found like those of a
 crash. But with namespace and executors on the same cores it only moved time from here to the tasks, the stores used more
@@ -24,8 +25,16 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
-from twinbus.pipeline.source.access.entity_access import Claim, EntityAccess, Head, mean_size
+from twinbus.pipeline.source.access.entity_access import (
+    Claim,
+    EntityAccess,
+    Head,
+    creation_time,
+    mean_size,
+    was_created_again,
+)
 from twinbus.pipeline.source.claims import claims_by_owner
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceFailed
 from twinbus.pipeline.source.offsets import ConsumeOffset, JsonOffset, Positions, reported_waiting
@@ -46,6 +55,14 @@ class _Ours(NamedTuple):
 
     ranges: list[Range]
     held: list[Range]  # surely there, rising; also what is of other batches
+
+
+class _Claimed(NamedTuple):
+    """For the next batch."""
+
+    ranges: list[Range]
+    mean_size: int  # of a message of the entity
+    created_at: Millis | None  # the entity
 
 
 class ConsumeStream:
@@ -80,11 +97,12 @@ class ConsumeStream:
                 self.entity.call(lambda access: self._settle(access, before))
             return start
         asked_at = self._monotonic()
-        claim, mean = self.entity.call(lambda access: self._settle_and_claim(access, before, limit))
-        self.entity.polled(found_some=bool(claim))
-        if not claim:
+        claim = self.entity.call(lambda access: self._settle_and_claim(access, before, limit))
+        self.entity.polled(found_some=bool(claim.ranges))
+        if not claim.ranges:
             return start
-        self._claimed = ConsumeOffset(self._options.path, before.owner, tuple(claim), self.entity.tasks(claim, mean))
+        tasks = self.entity.tasks(claim.ranges, claim.mean_size)
+        self._claimed = ConsumeOffset(self._options.path, before.owner, tuple(claim.ranges), tasks, claim.created_at)
         self._claimed_at = asked_at
         return self._claimed.to_json()
 
@@ -95,9 +113,7 @@ class ConsumeStream:
         ours = self.entity.call(lambda access: self._still_ours(access, offset))
         return self.entity.partitions(ours.ranges, offset.tasks, ours.held)
 
-    async def _settle_and_claim(
-        self, access: EntityAccess, committed: ConsumeOffset, limit: BatchLimit
-    ) -> tuple[list[Range], int]:
+    async def _settle_and_claim(self, access: EntityAccess, committed: ConsumeOffset, limit: BatchLimit) -> _Claimed:
         """See `_claim`. No task runs meanwhile, so both are done at the same time where nothing is to be found out between them:
         a look at what is ours must not meet what is being claimed."""
         if self._is_in_doubt or not access.is_own or not self._is_surely_ours(committed):
@@ -131,10 +147,15 @@ class ConsumeStream:
     async def _still_ours(self, access: EntityAccess, offset: ConsumeOffset) -> "_Ours":
         """The claim of an offset without what others have claimed since. Raises FragmentUnavailable."""
         claim = sorted(offset.claim)
+        if offset.created_at is None and self._is_surely_ours(offset):
+            return _Ours(claim, claim)
+        known = await access.heads()
+        if was_created_again(offset.created_at, creation_time(known)):
+            return _Ours([], [])
         if self._is_surely_ours(offset):
             return _Ours(claim, claim)
         fragments = {fragment_of(first) for first, _ in offset.claim}
-        heads = [head for head in await access.heads() if head.fragment in fragments]
+        heads = [head for head in known if head.fragment in fragments]
         lost = [str(head.fragment) for head in heads if not head.is_available]
         if lost:
             raise FragmentUnavailable(f"Fragments {', '.join(lost)} of '{access.path}', with claims, do not answer.")
@@ -147,18 +168,19 @@ class ConsumeStream:
 
     async def _claim(
         self, access: EntityAccess, owner: str, limit: BatchLimit, going: Sequence[Range] = ()
-    ) -> tuple[list[Range], int]:
-        """What is claimed for the next batch, and how large a message of the entity is on average. `going` is being removed."""
+    ) -> _Claimed:
+        """What is claimed for the next batch. `going` is being removed."""
         known = await chosen_heads(access, self._options)
         heads = [_behind(head, going) for head in known if head.is_available]
         self._report(heads)
-        mean = mean_size(heads)
+        mean, created_at = mean_size(heads), creation_time(known)
         count_max = row_limit(*limit, mean)
         if self._is_in_doubt:
             asked_at = self._monotonic()
             orphans = await self._orphans(access, heads, owner)
             if orphans:
-                return (orphans if count_max is None else next(in_pieces(orphans, count_max))), mean
+                some = orphans if count_max is None else next(in_pieces(orphans, count_max))
+                return _Claimed(some, mean, created_at)
             # An unavailable fragment may hold some: they stay in doubt until it has been read.
             self._is_in_doubt = asked_at < self._doubt_ends or len(heads) < len(known)
         ends = None if self.entity.target is None else self.entity.target.ends
@@ -167,7 +189,7 @@ class ConsumeStream:
         await self.entity.report_oldest(access, self._left(heads, claim.ranges))
         if not claim.ranges and self.entity.target is not None:
             self._require_all(self.entity.target, known, claim)
-        return claim.ranges, mean
+        return _Claimed(claim.ranges, mean, created_at)
 
     async def _claim_up_to(
         self, access: EntityAccess, heads: Sequence[Head], ends: Positions | None, count_max: int | None, owner: str

@@ -1,20 +1,25 @@
 """Offsets of a stream as Spark keeps them: JSON in and out, nothing secret in them, and nothing else needed to read a batch.
 
     new query   {"v": 1}
-    browse      {"v": 1, "mode": "browse", "entity": "orders", "from": {"0": 17}, "to": {"0": 42}, "tasks": 1}
-    consume     {"v": 1, "mode": "consume", "entity": "orders", "owner": "…", "claim": {"0": [[17, 20], [25, 42]]}, "tasks": 1}
+    browse      {"v": 1, "mode": "browse", "entity": "orders", "from": {"0": 17}, "to": {"0": 42}, "tasks": 1, "created": 17…}
+    consume     {"v": 1, "mode": "consume", "entity": "orders", "owner": "…", "claim": {"0": [[17, 20], [25, 42]]}, "tasks": 1,
+                 "created": 17…}
 
 Spark asks for the initial offset again whenever a query starts again, so that one is a constant, and the end of a batch
 says all about the batch, also by how many tasks it is read: a sink may make ids of where a row stands, and a batch that is
 run again, by a later release or with other options, has to make the same ones. Streams of Spark 4.0 and 4.1 do not say it
 (`unbounded_stream_reader`). Ranges are half-open. The owner of claims is generated once and kept in every offset, so that a
 query knows its own claims again after a crash.
+
+Numbers are those of one entity, and one that is deleted and created again under its name gives them again: so an offset says
+when its entity was created, in milliseconds since 1970, where the namespace does.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
 from twinbus.pipeline.source.ranges import Range, by_fragment
 
@@ -27,7 +32,7 @@ NEW_QUERY: JsonOffset = {"v": VERSION}
 OLDEST = "oldest"
 """In what is reported: when the oldest message was enqueued that no batch has yet, in milliseconds since 1970."""
 _BROWSE, _CONSUME = "browse", "consume"
-_TASKS = "tasks"
+_TASKS, _CREATED = "tasks", "created"
 
 
 class OffsetError(ArgumentError):
@@ -42,6 +47,7 @@ class BrowseOffset:
     start: Positions
     end: Positions
     tasks: int | None = None
+    created_at: Millis | None = None
 
     def to_json(self) -> JsonOffset:
         return {
@@ -50,7 +56,7 @@ class BrowseOffset:
             "entity": self.entity,
             "from": _named(self.start),
             "to": _named(self.end),
-            **_tasks(self.tasks),
+            **_known({_TASKS: self.tasks, _CREATED: self.created_at}),
         }
 
     def ranges(self) -> list[Range]:
@@ -62,7 +68,7 @@ class BrowseOffset:
         """None for a new query. Raises OffsetError."""
         if not _is_of(offset, _BROWSE, entity):
             return None
-        return cls(entity, _numbered(offset["from"]), _numbered(offset["to"]), offset.get(_TASKS))
+        return cls(entity, _numbered(offset["from"]), _numbered(offset["to"]), offset.get(_TASKS), offset.get(_CREATED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,7 @@ class ConsumeOffset:
     owner: str
     claim: tuple[Range, ...] = ()
     tasks: int | None = None
+    created_at: Millis | None = None
 
     def to_json(self) -> JsonOffset:
         claim = {
@@ -85,7 +92,7 @@ class ConsumeOffset:
             "entity": self.entity,
             "owner": self.owner,
             "claim": claim,
-            **_tasks(self.tasks),
+            **_known({_TASKS: self.tasks, _CREATED: self.created_at}),
         }
 
     @classmethod
@@ -94,7 +101,13 @@ class ConsumeOffset:
         if not _is_of(offset, _CONSUME, entity):
             return None
         claim = tuple((int(first), int(end)) for ranges in offset["claim"].values() for first, end in ranges)
-        return cls(entity, str(offset["owner"]), claim, offset.get(_TASKS))
+        return cls(entity, str(offset["owner"]), claim, offset.get(_TASKS), offset.get(_CREATED))
+
+
+def created_at(offset: Mapping[str, Any]) -> Millis | None:
+    """When the entity was created that the offset is of; None if it does not say."""
+    found = offset.get(_CREATED)
+    return None if found is None else int(found)
 
 
 def reported_ends(entity: str, ends: Positions) -> JsonOffset:
@@ -134,8 +147,8 @@ def _is_of(offset: Mapping[str, Any], mode: str, entity: str) -> bool:
     return True
 
 
-def _tasks(count: int | None) -> dict[str, int]:
-    return {} if count is None else {_TASKS: count}
+def _known(facts: Mapping[str, int | None]) -> dict[str, int]:
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _named(positions: Mapping[int, int]) -> dict[str, int]:

@@ -17,7 +17,7 @@ from twinbus.clock import SystemClock
 from twinbus.errors import FragmentUnavailable
 from twinbus.pipeline.connection_options import OptionError
 from twinbus.pipeline.source import option_table as names
-from twinbus.pipeline.source.access.entity_access import EntityAccess
+from twinbus.pipeline.source.access.entity_access import EntityAccess, creation_time, was_created_again
 from twinbus.pipeline.source.engine import VERSION
 from twinbus.pipeline.source.live_entity import LiveEntity
 from twinbus.pipeline.source.offsets import NEW_QUERY, BrowseOffset, JsonOffset, Positions
@@ -71,7 +71,7 @@ class UnboundedStreamReader(DataSourceStreamReader):
     def latestOffset(self) -> JsonOffset:  # type: ignore[override]  # what has no parameters is asked as of old
         self._entity.check()
         if self._last is None or self._entity.is_poll_due():
-            found = BrowseOffset(self._options.path, {}, self._entity.call(self._ends)).to_json()
+            found = self._entity.call(self._ends).to_json()
             self._entity.polled(found_some=found != self._last)
             self._last = found
         return self._last
@@ -81,7 +81,8 @@ class UnboundedStreamReader(DataSourceStreamReader):
         to = BrowseOffset.from_json(end, self._options.path)
         if to is None:
             return []
-        reached = {} if before is None else before.end
+        is_other = before is not None and was_created_again(before.created_at, to.created_at)
+        reached = {} if before is None or is_other else before.end
         return self._entity.partitions(
             self._entity.call(lambda access: self._ranges(access, reached, to.end)), to.tasks
         )
@@ -95,7 +96,7 @@ class UnboundedStreamReader(DataSourceStreamReader):
     def commit(self, end: JsonOffset) -> None:
         """Nothing is removed, so there is nothing to do."""
 
-    async def _ends(self, access: EntityAccess) -> Positions:
+    async def _ends(self, access: EntityAccess) -> BrowseOffset:
         """Of all fragments: one that is left out now would be read again from its start later.
 
         Raises FragmentUnavailable.
@@ -109,7 +110,7 @@ class UnboundedStreamReader(DataSourceStreamReader):
             firsts = {head.fragment: head.first for head in heads}
             young = SystemClock().now() - self._options.visibility_lag_s * 1000
             ends = await visible_ends(access, firsts, ends, young)
-        return ends
+        return BrowseOffset(access.path, {}, ends, created_at=creation_time(heads))
 
     async def _ranges(self, access: EntityAccess, reached: Positions, ends: Positions) -> list[Range]:
         """A fragment that ends before where the query was has been created again, and is read from its start."""

@@ -24,6 +24,7 @@ class Head(NamedTuple):
     deferred: int | None  # None: not known
     size_bytes: int  # of `message_count` messages
     message_count: int
+    created_at: Millis | None = None  # the entity; None: the namespace does not say
 
 
 class Claim(NamedTuple):
@@ -82,6 +83,16 @@ class EntityAccess(Protocol):
 
 def mean_size(heads: Sequence[Head]) -> int:
     return sum(head.size_bytes for head in heads) // max(1, sum(head.message_count for head in heads))
+
+
+def creation_time(heads: Sequence[Head]) -> Millis | None:
+    """Of the entity that the heads are of."""
+    return max((head.created_at for head in heads if head.created_at is not None), default=None)
+
+
+def was_created_again(known: Millis | None, now: Millis | None) -> bool:
+    """Whether the entity is another one than that of the known time: its sequence numbers have started over."""
+    return None not in (known, now) and known != now
 
 
 def owner_of(message: ReceivedMessage) -> str | None:

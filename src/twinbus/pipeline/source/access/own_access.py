@@ -38,6 +38,7 @@ class OwnAccess:
                 head.deferred,
                 head.size_bytes,
                 head.active + head.deferred + head.scheduled,
+                head.created_at,
             )
             for head in await self._extras.fragment_heads()
         ]
