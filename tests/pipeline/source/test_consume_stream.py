@@ -519,6 +519,19 @@ def test_what_was_claimed_beside_a_removal_that_failed_is_the_next_batch(bus: Bu
     assert bus.counts(path) == (0, 0)
 
 
+def test_a_number_that_was_gone_in_one_batch_does_not_make_the_next_one_smaller(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(13))
+    with BlockingNamespace.connect(bus.namespace.connection_string) as client:
+        bus.defer(path, 2)
+        client.run(client.entity(path).receive_deferred([2], deletes=True))
+        client.run(client.extras(path).undefer([(1, 1)]))
+    query = consume(bus, path, maxMessagesPerTrigger="4")
+    query.run()
+    assert query.kept == ["m0", *names(13)[2:]]
+    assert query.sizes == [0, 3, 4, 4, 1], "the first has four numbers, one of which is gone"
+
+
 def test_what_a_fragment_claimed_while_it_became_unhealthy_is_found(bus: Bus) -> None:
     """A store that fails may have done what it was asked for: it only cannot tell."""
     path = bus.queue()

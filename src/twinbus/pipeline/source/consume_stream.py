@@ -252,9 +252,7 @@ class ConsumeStream:
 
 
 def _behind(head: Head, going: Sequence[Range]) -> Head:
-    """As the head will be when these are gone, whether they are yet or not."""
-    first = head.first
-    for start, end in sorted(going):
-        if start <= first < end:
-            first = end
-    return head._replace(first=first)
+    """As the head will be when these are gone, whether they are yet or not. They were the oldest: between them is nothing to claim,
+    or little, and what there is gets claimed first."""
+    ends = [end for first, end in going if fragment_of(first) == head.fragment]
+    return head._replace(first=min(head.end, max(head.first, *ends))) if ends else head
