@@ -46,6 +46,14 @@ def test_the_age_of_the_oldest_message_counts_from_when_the_batch_began() -> Non
     assert told[1].oldest_age_s is None
 
 
+def test_how_far_a_query_is_behind_is_unknown_until_its_source_has_been_asked() -> None:
+    """The first batch after a restart is planned already, and older Sparks do not ask at all."""
+    told: list[StreamProgress] = []
+    LagListener(told.append).onQueryProgress(event(source(CONSUMING.endOffset, None)))
+    assert told[0].behind is None
+    assert str(told[0]) == "copy: batch 7, 12 rows"
+
+
 def test_sources_of_other_kinds_are_left_out() -> None:
     assert lag_of([source(None, None), source("12", "nonsense"), source('{"logOffset":1}', '{"logOffset":2}')]) == {}
 

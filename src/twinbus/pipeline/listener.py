@@ -35,11 +35,13 @@ class StreamProgress:
     """Of the oldest message that no batch has yet, when this batch began; None if there is none, or it is not known."""
 
     @property
-    def behind(self) -> int:
-        return sum(count for fragments in self.lag.values() for count in fragments.values())
+    def behind(self) -> int | None:
+        """None: not known, because no source has been asked yet. A batch that is repeated after a restart is not asked for."""
+        return sum(count for fragments in self.lag.values() for count in fragments.values()) if self.lag else None
 
     def __str__(self) -> str:
-        parts = [f"{self.name or self.query_id}: batch {self.batch}, {self.rows} rows, {self.behind} behind"]
+        behind = "" if self.behind is None else f", {self.behind} behind"
+        parts = [f"{self.name or self.query_id}: batch {self.batch}, {self.rows} rows{behind}"]
         for entity, fragments in self.lag.items():
             waiting = ", ".join(f"{fragment}: {count}" for fragment, count in sorted(fragments.items()) if count)
             parts.append(f"{entity} ({waiting or 'nothing waiting'})")

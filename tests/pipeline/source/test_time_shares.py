@@ -186,6 +186,23 @@ def test_a_busy_and_a_quiet_fragment_advance_together(bus: Bus, mode: str) -> No
         assert max(row["enqueuedTime"] for row in earlier) <= min(row["enqueuedTime"] for row in later)
 
 
+def test_a_batch_of_claims_that_a_crash_left_says_what_waits_behind_it(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, ["claimed"])
+    crashed = bus.stream(path, mode="consume")
+    start = crashed.latestOffset(crashed.initialOffset(), crashed.getDefaultReadLimit())
+    crashed.latestOffset(start, crashed.getDefaultReadLimit())
+    bus.send(path, ["waits", "waits too"])
+    reader = bus.stream(path, mode="consume", maxMessagesPerTrigger="1")
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert end["claim"] == {"0": [[1, 2]]}
+    batch = bus.batch(path, includeStates="active")
+    oldest = min(row["enqueuedTime"] for row in rows(batch, batch.partitions()))
+    reported = reader.reportLatestOffset()
+    assert reported is not None
+    assert (reported["waiting"], reported.get("oldest")) == ({"0": 2}, int(oldest.timestamp() * 1000))
+
+
 @pytest.mark.parametrize("mode", ["browse", "consume"])
 def test_the_oldest_message_that_no_batch_has_is_reported_with_its_time(bus: Bus, mode: str) -> None:
     path = bus.queue()

@@ -22,7 +22,7 @@ here: after another commit nobody would know that these claims, still ours, had 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from twinbus.clock import Millis
@@ -172,7 +172,7 @@ class ConsumeStream:
         """What is claimed for the next batch. `going` is being removed."""
         known = await chosen_heads(access, self._options)
         heads = [_behind(head, going) for head in known if head.is_available]
-        self._report(heads)
+        waiting = self._report(heads)
         mean, created_at = mean_size(heads), creation_time(known)
         count_max = row_limit(*limit, mean)
         if self._is_in_doubt:
@@ -180,13 +180,14 @@ class ConsumeStream:
             orphans = await self._orphans(access, heads, owner)
             if orphans:
                 some = orphans if count_max is None else next(in_pieces(orphans, count_max))
+                await self.entity.report_oldest(access, _left(heads, waiting, some))
                 return _Claimed(some, mean, created_at)
             # An unavailable fragment may hold some: they stay in doubt until it has been read.
             self._is_in_doubt = asked_at < self._doubt_ends or len(heads) < len(known)
         ends = None if self.entity.target is None else self.entity.target.ends
         claim = await self._claim_up_to(access, heads, ends, count_max, owner)
-        self._report(heads, claim.ranges)
-        await self.entity.report_oldest(access, self._left(heads, claim.ranges))
+        waiting = self._report(heads, claim.ranges)
+        await self.entity.report_oldest(access, _left(heads, waiting, claim.ranges))
         if not claim.ranges and self.entity.target is not None:
             self._require_all(self.entity.target, known, claim)
         return _Claimed(claim.ranges, mean, created_at)
@@ -212,20 +213,12 @@ class ConsumeStream:
             self._is_in_doubt, self._doubt_ends = before
         return claim
 
-    def _report(self, heads: Sequence[Head], claimed: Sequence[Range] = ()) -> None:
-        """What is left after the next batch: a query that then finds nothing more reports nothing new."""
+    def _report(self, heads: Sequence[Head], claimed: Sequence[Range] = ()) -> dict[int, int]:
+        """What is left after the next batch, by fragment: a query that then finds nothing more reports nothing new."""
         taken = {fragment: count(ranges) for fragment, ranges in by_fragment(claimed).items()}
         waiting = {head.fragment: max(0, head.waiting - taken.get(head.fragment, 0)) for head in heads}
         self.entity.reported = reported_waiting(self._options.path, waiting)
-
-    def _left(self, heads: Sequence[Head], claimed: Sequence[Range]) -> Positions:
-        """From which number on a fragment has messages that are not claimed, where it has some."""
-        taken = by_fragment(claimed)
-        return {
-            head.fragment: max((end for _, end in taken.get(head.fragment, ())), default=head.first)
-            for head in heads
-            if head.waiting > count(taken.get(head.fragment, ()))
-        }
+        return waiting
 
     def _require_all(self, target: RunTarget, heads: Sequence[Head], claim: Claim) -> None:
         """Raises what may pass, where a run that ends now would leave something behind."""
@@ -249,6 +242,16 @@ class ConsumeStream:
             )
         adopted = foreign if self._options.adopt_deferred is AdoptDeferred.TRUE else []
         return sorted(found.get(owner, []) + adopted)
+
+
+def _left(heads: Sequence[Head], waiting: Mapping[int, int], claimed: Sequence[Range]) -> Positions:
+    """From which number on a fragment has messages that are not claimed, where it has some."""
+    taken = by_fragment(claimed)
+    return {
+        head.fragment: max((end for _, end in taken.get(head.fragment, ())), default=head.first)
+        for head in heads
+        if waiting[head.fragment]
+    }
 
 
 def _behind(head: Head, going: Sequence[Range]) -> Head:
