@@ -16,6 +16,7 @@ from twinbus.pipeline.replay.copies import copy_of
 from twinbus.pipeline.replay.dead_letter_job import BUDGET_S, BUDGET_S_MAX, ReplayFailed, _Queue, note
 from twinbus.pipeline.replay.dead_letter_task import MovePlan, MoveReport, numbers_in, run_move
 from twinbus.pipeline.replay.replay_tally import Tally
+from twinbus.pipeline.source.access.entity_access import enqueued_at
 from twinbus.pipeline.source.ranges import runs
 from twinbus.testing.local_namespace import LocalNamespace
 from twinbus.testing.pytest_plugin import namespace_fixture
@@ -112,6 +113,22 @@ def test_one_whose_copy_was_sent_before_is_only_removed(bus: LocalNamespace, que
     assert (report.moved, report.sent) == (runs(found), [])
     assert "0" not in [message.message_id for message in peek(bus, queue)]
     assert bus.message_count(f"{queue}/$DeadLetterQueue") == 0
+
+
+def test_nothing_of_a_queue_that_was_made_again_is_moved_or_removed_under_the_numbers_of_the_one_before(
+    bus: LocalNamespace, queue: str
+) -> None:
+    found = peek(bus, f"{queue}/$DeadLetterQueue")
+    newest = max(enqueued_at(message) for message in found)
+    bus.administration.delete_queue(queue)
+    bus.create_queue(queue)
+    fill(bus, queue, COUNT)
+    chosen = numbers(bus, queue)
+    assert chosen == [message.sequence_number for message in found]
+    moving = replace(plan(bus, queue, chosen[1:], sent=chosen[:1]), newest=newest)
+    report = run_move(moving, SystemClock())
+    assert (report.moved, report.error, report.is_drained) == ([], None, True)
+    assert bus.message_count(f"{queue}/$DeadLetterQueue") == COUNT
 
 
 def test_what_the_destination_refuses_stays_in_the_dead_letter_queue(bus: LocalNamespace, queue: str) -> None:

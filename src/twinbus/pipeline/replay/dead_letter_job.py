@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from twinbus.clock import NEVER, Millis
 from twinbus.errors import MessagingError
 from twinbus.pipeline.connection_options import ConnectionOptions
 from twinbus.pipeline.failures import one_line_failures
-from twinbus.pipeline.lake import ENTITY
+from twinbus.pipeline.lake import ENTITY, TIME
 from twinbus.pipeline.replay.choice import NUMBER
 from twinbus.pipeline.replay.dead_letter_task import MovePlan, MoveReport, numbers_in, run_move
 from twinbus.pipeline.replay.replay_tally import Tally
@@ -46,10 +47,13 @@ class ReplayFailed(MessagingError):
 
 @dataclass(slots=True)
 class _Queue:
-    """`chosen` and `sent` are the numbers that have to be moved, and those that have only to be removed."""
+    """`chosen` and `sent` are the numbers that have to be moved, and those that have only to be removed; none of them was enqueued
+    after `newest`.
+    """
 
     tally: Tally
     chosen: set[int]
+    newest: Millis = NEVER
     is_renaming: bool = False
     sent: set[int] = field(default_factory=set)
     is_drained: bool = False
@@ -98,17 +102,22 @@ class DeadLetterReplay:
     def _queues(
         self, chosen: "DataFrame", destinations: Mapping[str, str], renamed: Mapping[str, bool]
     ) -> list[_Queue]:
+        from pyspark.sql import functions as f
+
         numbers: dict[str, set[int]] = {}
+        newest: dict[str, Millis] = {}
         # The report of the attempt that is slower is lost too, whichever of them it is.
         is_speculative = self.spark.conf.get(SPECULATION, "false") == "true"
         with one_line_failures():
-            found = chosen.select(ENTITY, NUMBER).toArrow()
-        for entity, number in zip(found[ENTITY].to_pylist(), found[NUMBER].to_pylist(), strict=True):
+            found = chosen.select(ENTITY, NUMBER, f.unix_millis(TIME).alias(TIME)).toArrow()
+        for entity, number, time in zip(*(found[name].to_pylist() for name in (ENTITY, NUMBER, TIME)), strict=True):
             numbers.setdefault(entity, set()).add(number)
+            newest[entity] = max(time, newest.get(entity, time))
         return [
             _Queue(
                 Tally(entity, destinations[entity], len(each)),
                 each,
+                newest[entity],
                 renamed[destinations[entity]],
                 may_have_lost_reports=is_speculative,
             )
@@ -123,6 +132,7 @@ class DeadLetterReplay:
             runs(queue.chosen),
             runs(queue.sent),
             queue.is_renaming,
+            queue.newest,
             None if self.rate is None else self.rate / task_count,
             queue.budget_s,
             None if self.stop.file is None else str(self.stop.file),

@@ -33,13 +33,13 @@ from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
 from twinbus.client.sender import Sender
-from twinbus.clock import Clock
+from twinbus.clock import NEVER, Clock, Millis
 from twinbus.errors import MessagingError, NotAllowed
 from twinbus.model import wire_names
 from twinbus.pipeline.connection_options import ConnectionOptions
 from twinbus.pipeline.replay.copies import copy_of
 from twinbus.pipeline.sink.send_rate import SendRate
-from twinbus.pipeline.source.access.entity_access import ALL_STATES, Wanted
+from twinbus.pipeline.source.access.entity_access import ALL_STATES, Wanted, enqueued_at
 from twinbus.pipeline.source.access.plain_access import PlainAccess
 from twinbus.pipeline.source.ranges import Range, RangeSet, by_fragment, count, runs
 
@@ -70,6 +70,9 @@ class MovePlan:
     chosen: Sequence[Range]
     sent: Sequence[Range] = ()
     is_renaming: bool = False
+    newest: Millis = NEVER
+    """When the last one of them was enqueued. What is younger and has one of their numbers is a message of an entity that was
+    deleted and created again meanwhile."""
     rate: float | None = None
     budget_s: float = 30.0
     stop_file: str | None = None
@@ -176,7 +179,7 @@ class _Mover:
             following: int | None = ranges[0][0]
             while following is not None:
                 page = await self._access.page(Wanted(following, ranges[-1][1], PAGE_COUNT, ALL_STATES))
-                if any(message.sequence_number in left for message in page.messages()):
+                if any(message.sequence_number in left and not self._is_later(message) for message in page.messages()):
                     raise StillLocked(
                         f"Selected messages of '{self._plan.path}' are locked by other receivers: they are moved when the locks end."
                     )
@@ -187,7 +190,9 @@ class _Mover:
         done: list[ReceivedMessage] = []
         for message in page:
             number = message.sequence_number or 0
-            if number in self.sent:
+            if self._is_later(message):
+                self._hold(message)
+            elif number in self.sent:
                 done.append(message)
             elif number in self._chosen and number not in self.refused:
                 copy = self._copy(message)
@@ -197,6 +202,9 @@ class _Mover:
                 self._hold(message)
         await self._remove(done)
         await self._move(chosen, deadline)
+
+    def _is_later(self, message: ReceivedMessage) -> bool:
+        return enqueued_at(message) > self._plan.newest
 
     async def _move(self, chosen: deque[tuple[ReceivedMessage, bytes]], deadline: float) -> None:
         """As many together as the rate allows; those whose turn does not come in time stay."""

@@ -19,13 +19,12 @@ from twinbus.client.entity_extras import PackedPage
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.errors import MessagingError
 from twinbus.model.wire_names import MessageState
-from twinbus.pipeline.source.access.entity_access import EntityAccess, Wanted
+from twinbus.pipeline.source.access.entity_access import EntityAccess, Wanted, enqueued_at
 from twinbus.pipeline.source.live_entity import LiveEntity, SourceUnavailable, own, plain
 from twinbus.pipeline.source.options import Mode, SourceOptions
 from twinbus.pipeline.source.planning import MessageSlices, Slice
 from twinbus.pipeline.source.ranges import Range, RangeSet, by_fragment, joined
 from twinbus.pipeline.source.rows.shaped_rows import Payloads, record_batches
-from twinbus.pipeline.source.starting_points import enqueued_at
 
 BODY = "body"
 PAGE_BYTES_MAX = 1024 * 1024

@@ -8,12 +8,10 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from twinbus.client.received_message import ReceivedMessage
 from twinbus.clock import Millis
 from twinbus.errors import NotAllowed
-from twinbus.model import wire_names
 from twinbus.pipeline.connection_options import OptionError
-from twinbus.pipeline.source.access.entity_access import ALL_STATES, EntityAccess, Head, Wanted
+from twinbus.pipeline.source.access.entity_access import ALL_STATES, EntityAccess, Head, Wanted, enqueued_at
 from twinbus.pipeline.source.live_entity import SourceFailed, SourceUnavailable
 from twinbus.pipeline.source.offsets import Positions
 from twinbus.pipeline.source.option_table import (
@@ -123,10 +121,6 @@ async def first_at(access: EntityAccess, first: int, end: int, time: Millis) -> 
         else:
             low = found[0] + 1
     return low
-
-
-def enqueued_at(message: ReceivedMessage) -> Millis:
-    return message.annotations.get(wire_names.ENQUEUED_TIME) or 0
 
 
 async def _next_time(access: EntityAccess, first: int, end: int) -> tuple[int, Millis] | None:

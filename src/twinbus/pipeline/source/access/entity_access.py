@@ -95,6 +95,10 @@ def was_created_again(known: Millis | None, now: Millis | None) -> bool:
     return None not in (known, now) and known != now
 
 
+def enqueued_at(message: ReceivedMessage) -> Millis:
+    return message.annotations.get(wire_names.ENQUEUED_TIME) or 0
+
+
 def owner_of(message: ReceivedMessage) -> str | None:
     """Who claimed it; None if it is deferred for another reason."""
     owner = message.annotations.get(wire_names.CLAIMED_BY) or message.application_properties.get(wire_names.CLAIMED_BY)
