@@ -74,6 +74,9 @@ class Job:
     def moved(self) -> list[int]:
         return [tally.moved for tally in self._job.tallies]
 
+    def waiting(self) -> list[int | None]:
+        return [tally.waiting for tally in self._job.tallies]
+
     def statuses(self, number: int) -> set[LaneStatus]:
         return {report.status for report in self.rounds[number]}
 
@@ -131,6 +134,21 @@ def test_a_job_with_the_wrong_primary_stops_at_its_poison_quota(
     with pytest.raises(SyphonFailed, match=r"poison quota of 20 .*no-such-queue"):
         job.run()
     assert sum(backlog.dead_reasons().values()) == 20
+
+
+def test_a_job_that_is_stopped_says_how_much_waits(spark: "SparkSession", spaces: Spaces, keys: KeyFolder) -> None:
+    path = spaces.primary.create_queue()
+    backlog = Backlog(spaces, keys)
+    backlog.fill(path, COUNT)
+    job = Job(spark, [backlog], rate=500.0, budget_s=1.0)
+    working = threading.Thread(target=job.run)
+    working.start()
+    until(lambda: spaces.primary.count(path) > 0)
+    job.stop.ask()
+    working.join(60)
+    (moved,) = job.moved()
+    assert 0 < moved < COUNT
+    assert job.waiting() == [COUNT - moved]
 
 
 def test_several_lanes_on_one_queue_move_every_message_once(

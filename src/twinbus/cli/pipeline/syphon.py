@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from twinbus.pipeline.syphon.pairs import PairToSyphon
     from twinbus.pipeline.syphon.reports import LaneReport
 
-COLUMNS = ("pair", "backlog_queues", "moved", "left", "dead_lettered", "last_error")
+COLUMNS = ("pair", "backlog_queues", "moved", "left", "dead_lettered", "waiting", "last_error")
 REFERENCES = {"env": CONNECTION_STRING_ENV, "file": CONNECTION_STRING_FILE}
 LOOK_EVERY_S = 2.0
 
@@ -232,6 +232,7 @@ def _records(job: "SyphonJob") -> list[dict[str, object]]:
             "moved": each.moved,
             "left": each.left,
             "dead_lettered": each.dead_lettered,
+            "waiting": each.waiting,
             "last_error": each.last_error,
         }
         for each in job.tallies

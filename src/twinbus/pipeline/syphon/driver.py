@@ -39,11 +39,16 @@ class SyphonFailed(MessagingError):
 
 @dataclass(slots=True)
 class PairTally:
+    """`left`: how often a message was taken and left. `waiting` are those in the backlog by the latest look; None if it could not
+    be asked.
+    """
+
     name: str
     queue_count: int
     moved: int = 0
     left: int = 0
     dead_lettered: int = 0
+    waiting: int | None = None
     last_error: str | None = None
 
     def count(self, report: LaneReport) -> None:
@@ -83,7 +88,7 @@ class SyphonJob:
         tasks_max = self.settings.tasks_max or count_cores(self.spark)
         while not self.stop.is_asked:
             self._probe()
-            depths = look_at_depths(self.pairs)
+            depths = self._look()
             self._check_looks(depths, until_empty=until_empty)
             if until_empty and self._is_done(depths):
                 break
@@ -93,8 +98,17 @@ class SyphonJob:
                 self._idle_after = IDLE_MIN
             else:
                 self._idle(depths)
+        if self.stop.is_asked:
+            self._look()
         if until_empty:
             self._complain_of_poison()
+
+    def _look(self) -> Depths:
+        depths = look_at_depths(self.pairs)
+        for number, tally in enumerate(self.tallies):
+            queues = depths.found.get(number)
+            tally.waiting = None if queues is None else sum(queues.values())
+        return depths
 
     def _plan(self, depths: Depths, tasks_max: int) -> list[TaskPlan]:
         stop_file = None if self.stop.file is None else str(self.stop.file)
