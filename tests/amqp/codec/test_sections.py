@@ -1,6 +1,7 @@
 """Whole messages: what is encoded comes back, in whatever form a peer writes it."""
 
 import contextlib
+import time
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from twinbus.amqp.codec.encode import encode_value
 from twinbus.amqp.codec.section_bounds import section_bounds
 from twinbus.amqp.codec.sections import (
     APPLICATION_PROPERTIES,
+    BODY_SECTIONS_MAX,
     DATA,
     DELIVERY_ANNOTATIONS,
     FOOTER,
@@ -170,3 +172,15 @@ def test_a_message_out_of_the_ordinary_has_no_bounds(payload: bytes) -> None:
 def test_a_section_that_cannot_be_has_no_bounds_but_an_error(payload: bytes) -> None:
     with pytest.raises(DecodeError):
         section_bounds(payload)
+
+
+@pytest.mark.parametrize(("code", "value"), [(DATA, b""), (SEQUENCE, [])])
+def test_a_body_of_the_most_sections_takes_no_longer_for_each_than_a_short_one(code: int, value: Value) -> None:
+    """Goal: no client can stall a namespace with a request. To begin the body again with each section takes four seconds."""
+    payload = section(code, value) * BODY_SECTIONS_MAX
+    before = time.thread_time()
+    body = decode_sections(payload).body
+    assert time.thread_time() - before < 1
+    assert isinstance(body, DataBody | SequenceBody)
+    parts = body.parts if isinstance(body, DataBody) else body.rows
+    assert parts == [value] * BODY_SECTIONS_MAX

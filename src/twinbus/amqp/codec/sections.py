@@ -154,6 +154,7 @@ def canonical(payload: bytes) -> bytes:
 def decode_sections(payload: bytes) -> Sections:
     sections = Sections()
     body: list[Value] = []
+    body_code = 0
     for code, start, _ in split_sections(payload):
         value, _ = decode_value(payload, start)
         if code == HEADER:
@@ -170,7 +171,9 @@ def decode_sections(payload: bytes) -> Sections:
             sections.footer = _expect(dict, value, code)
         else:
             body.append(value)
-            sections.body = _body(code, body)
+            body_code = code
+    if body:
+        sections.body = _body(body_code, body)
     return sections
 
 
