@@ -247,15 +247,14 @@ def test_what_is_left_of_a_drained_queue_is_missing() -> None:
 
 def test_what_a_lost_task_had_moved_is_not_missing(bus: LocalNamespace, queue: str) -> None:
     """Spark repeats the task with the same plan, and nobody got the first report."""
-    replay = chosen_queue(*numbers(bus, queue))
-    whole = plan(bus, queue, numbers(bus, queue))
-    assert run_move(replace(whole, chosen=whole.chosen[:1], rate=10.0, budget_s=0.2), SystemClock()).moved
-    moved = bus.message_count(queue)
-    assert 0 < moved < COUNT
-    note(replay, run_move(whole, SystemClock(), attempt=1))
+    chosen = numbers(bus, queue)
+    replay = chosen_queue(*chosen)
+    run_move(plan(bus, queue, chosen[:5]), SystemClock())
+    assert bus.message_count(queue) == 5
+    note(replay, run_move(plan(bus, queue, chosen), SystemClock(), attempt=1))
     assert replay.is_done
-    assert (replay.tally.replayed, replay.tally.missing) == (COUNT - moved, 0)
-    assert (replay.tally.unconfirmed, replay.tally.left) == (moved, 0)
+    assert (replay.tally.replayed, replay.tally.missing) == (COUNT - 5, 0)
+    assert (replay.tally.unconfirmed, replay.tally.left) == (5, 0)
 
 
 def test_what_a_lost_task_may_still_move_is_not_missing_in_a_later_round() -> None:
