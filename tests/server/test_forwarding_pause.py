@@ -17,6 +17,7 @@ from twinbus.broker.forwarding_gate import ForwardingGate
 from twinbus.errors import StoreInUse, StoreUnavailable
 from twinbus.model.descriptions import QueueDescription
 from twinbus.server.data import backup as backup_module
+from twinbus.server.data import forwarding_pause
 from twinbus.server.data.backup import back_up, restore
 from twinbus.server.data.data_folder import known_store_paths, open_store
 from twinbus.server.data.folder_lock import BACKUP_LOCK, FORWARDING_LOCK
@@ -142,7 +143,10 @@ class Paused:
         self._thread.join(PATIENCE_S)
 
 
-def test_a_backup_waits_until_no_process_has_a_message_on_its_way(tmp_path: Path, served: Served) -> None:
+def test_a_backup_waits_until_no_process_has_a_message_on_its_way(
+    tmp_path: Path, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding_pause, "LOOK_PATIENCE_S", PATIENCE_S)  # these two look without a pause
     other = Served(tmp_path)
     served.is_forwarding = True
     with Paused(tmp_path) as paused:
