@@ -17,10 +17,12 @@ from twinbus.errors import (
     ServerBusy,
     Unauthorized,
 )
+from twinbus.model.descriptions import LOCK_DURATION_MIN
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.rewriting.restore import NotATransfer
 from twinbus.pairing.stock.failures import Classifier, FailureKind, classify
 from twinbus.pairing.stock.steps import run
+from twinbus.pairing.syphon.broker_clock import LATE_PASSES_MAX
 from twinbus.pairing.syphon.pump import BATCH_MAX, Pass, PoisonQuota, PoisonQuotaUsedUp, Pump
 from twinbus.pairing.syphon.rate_cap import RateCap
 from twinbus.pairing.syphon.transport import (
@@ -62,9 +64,11 @@ class Bench:
         self.ready: list[Taken] = []
         self.requests: list[Request] = []
 
-    def put(self, number: int, path: str = "orders", key: str | None = None, size: int = 100) -> None:
+    def put(
+        self, number: int, path: str = "orders", key: str | None = None, size: int = 100, lock: Millis = LOCK
+    ) -> None:
         content = Transfer(path, number, size, key, None)
-        self.ready.append(Taken(None, number, self.clock.now() + LOCK, content))
+        self.ready.append(Taken(None, number, self.clock.now() + lock, content))
 
     def do_pass(self) -> Pass:
         return run(self.pump.do_pass(900), self.perform)
@@ -440,6 +444,19 @@ def test_a_message_that_waited_here_until_its_lock_was_over_is_not_sent() -> Non
     bench.clock.advance(LOCK)
     bench.do_pass()
     assert bench.sent() == []
+
+
+@pytest.mark.rule("B8")
+def test_the_shortest_locks_are_not_taken_for_those_of_another_clock() -> None:
+    """A queue that somebody else created may have them, and they have lost a little when they arrive."""
+    bench, count = Bench(), 2 * LATE_PASSES_MAX
+    for number in range(count):
+        bench.put(number, lock=LOCK_DURATION_MIN - 10)
+        bench.do_pass()
+    bench.put(count, lock=LOCK_DURATION_MIN)
+    bench.clock.advance(LOCK_DURATION_MIN)
+    bench.do_pass()
+    assert bench.completed() == [*range(count)]
 
 
 @pytest.mark.parametrize("per_second", [1.0, 10.0])

@@ -14,6 +14,8 @@ from twinbus.clock import NEVER, Millis
 from twinbus.model.descriptions import (
     DAY,
     FRAGMENT_COUNT,
+    LOCK_DURATION_MAX,
+    LOCK_DURATION_MIN,
     MINUTE,
     SECOND,
     EntityStatus,
@@ -173,7 +175,7 @@ PROPERTIES = (
     ),
     Property(
         "LockDuration", "lock_duration", Kind.DURATION, queue=1, subscription=1,
-        least=5 * SECOND, most=5 * MINUTE, option="--lock-duration", help="How long a received message stays locked",
+        least=LOCK_DURATION_MIN, most=LOCK_DURATION_MAX, option="--lock-duration", help="How long a received message stays locked",
         meaning="A change applies to locks that are taken or renewed afterwards",
     ),
     Property(

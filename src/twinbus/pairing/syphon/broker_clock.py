@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from twinbus.clock import Millis
-from twinbus.model.descriptions import LOCK_DURATION_DEFAULT
+from twinbus.model.descriptions import LOCK_DURATION_DEFAULT, LOCK_DURATION_MAX, LOCK_DURATION_MIN
 from twinbus.pairing.syphon.transport import Taken
 
-LOCK_MIN: Millis = 5_000
-LOCK_MAX: Millis = 300_000
+LOCK_MARGIN: Millis = 1_000
+"""A send is not begun this shortly before the lock ends, which is then as good as over: the message would come again."""
 LATE_PASSES_MAX = 5
 """So many in a row with nothing but locks that are as good as over. What was handed out in advance lasts for three."""
 
@@ -36,11 +36,11 @@ class BrokerClock:
 
     def _look_at(self, left: Millis) -> None:
         """Of the last lock of a pass, as it seems."""
-        if LOCK_MIN <= left <= LOCK_MAX:
+        if LOCK_DURATION_MIN <= left <= LOCK_DURATION_MAX:
             self.ahead = self.late_passes = 0
-        elif left - self.ahead > LOCK_MAX:
+        elif left - self.ahead > LOCK_DURATION_MAX:
             self._set(left)
-        elif left - self.ahead < LOCK_MIN:
+        elif left - self.ahead < LOCK_MARGIN:
             self.late_passes += 1
             if self.late_passes >= LATE_PASSES_MAX:
                 self._set(left)

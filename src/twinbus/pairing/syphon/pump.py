@@ -28,6 +28,7 @@ from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.events import EventKind, PairingEvent, tell
 from twinbus.pairing.rewriting.restore import NotATransfer
 from twinbus.pairing.stock.failures import Classifier, FailureKind, kind_by
+from twinbus.pairing.syphon.broker_clock import LOCK_MARGIN
 from twinbus.pairing.syphon.destinations import RETRY_MAX, RETRY_MIN, Cut, Group, PumpMemory, first_chunk
 from twinbus.pairing.syphon.followers import parted
 from twinbus.pairing.syphon.rate_cap import Pace
@@ -53,9 +54,6 @@ BEHIND_WAIT_SHARE = 4
 """Where messages wait for earlier ones whose locks have not ended, the next pass comes after this, then after three times as long
 and so on, up to a fourth of a lock. Each pass costs those messages one of their deliveries, and a backlog queue that
 somebody else created may dead-letter them after ten."""
-
-LOCK_MARGIN: Millis = 1_000
-"""A send is not begun this shortly before the lock ends: the message would come again."""
 
 REASON_NOT_A_TRANSFER = "TransferPropertiesInvalid"
 REASON_NOT_FOUND = "TransferDestinationNotFound"
