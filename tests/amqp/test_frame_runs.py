@@ -8,7 +8,7 @@ from tests.amqp.wire import NOON, Wire
 from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED
 from twinbus.amqp.codec.frame_runs import UINT_CODE, disposition_shape, transfer_shape
 from twinbus.amqp.codec.performatives import RECEIVER
-from twinbus.amqp.codec.transfer_reader import read_transfer
+from twinbus.amqp.codec.transfer_reader import read_disposition, read_transfer
 from twinbus.amqp.codec.transfer_writer import TransferWriter, encode_disposition
 from twinbus.amqp.events import Deliveries, Dispositions, Event, OversizeDelivery
 from twinbus.amqp.incoming_link import IncomingLink
@@ -172,8 +172,30 @@ def test_dispositions_that_differ_in_their_ids_alone_have_one_shape() -> None:
     assert shape.unpack(second, 0) == (shape.front, 5_000, UINT_CODE, 5_001, shape.back)
 
 
-def test_short_ids_have_no_shape() -> None:
-    transfer = bytes.fromhex("00000020 02000000 005314c0 0b05 43 5201 a00174 43 42".replace(" ", ""))
-    assert transfer_shape(transfer, 8, len(transfer)) is None
-    disposition = bytes.fromhex("00000018 02000000 005315c0 0906 41 5201 40 41 40 42".replace(" ", ""))
-    assert disposition_shape(disposition, 8, len(disposition)) is None
+@pytest.mark.parametrize(
+    "transfer",
+    [
+        "00000016 02000000 005314c0 0905 43 5201 a00174 43 42",
+        # Its tag has a byte where the mark of a tag would be behind a longer id.
+        "00000019 02000000 005314c0 0c05 43 5201 a00400a00174 43 42",
+    ],
+)
+def test_a_transfer_with_a_short_id_has_no_shape(transfer: str) -> None:
+    data = bytes.fromhex(transfer)
+    fields = read_transfer(data, 8, len(data))
+    assert fields is not None
+    assert transfer_shape(data, 8, fields[-1]) is None
+
+
+@pytest.mark.parametrize(
+    "disposition",
+    [
+        "00000014 02000000 005315c0 0705 41 5201 40 41 40",
+        "00000017 02000000 005315c0 0a05 41 7000000001 40 41 40",
+        "00000018 02000000 005315c0 0b05 41 7000000001 5201 41 40",
+    ],
+)
+def test_a_disposition_with_a_short_id_or_one_alone_has_no_shape(disposition: str) -> None:
+    data = bytes.fromhex(disposition)
+    assert read_disposition(data, 8, len(data)) is not None
+    assert disposition_shape(data, 8, len(data)) is None

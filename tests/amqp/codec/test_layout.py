@@ -50,6 +50,12 @@ def test_values_are_counted_once_each(value: Value, expected: int) -> None:
     assert has_more_values(encoded, expected - 1)
 
 
+def test_what_lies_behind_the_limit_is_not_looked_at() -> None:
+    unknown = b"\x01"
+    assert has_more_values(encode_value(None) * 6 + unknown, 5)
+    assert not has_more_values(encode_value(None) * 5 + unknown, 5)
+
+
 @given(st.binary(max_size=60), st.integers(0, 60))
 def test_bytes_of_any_kind_are_counted_without_an_error(data: bytes, count_max: int) -> None:
     has_more_values(data, count_max)

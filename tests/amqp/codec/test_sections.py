@@ -25,6 +25,7 @@ from twinbus.amqp.codec.sections import (
     MessageProperties,
     Sections,
     SequenceBody,
+    TooManySections,
     ValueBody,
     canonical,
     decode_sections,
@@ -56,6 +57,16 @@ def test_a_message_with_every_section_comes_back_as_it_was() -> None:
 )
 def test_every_kind_of_body_comes_back_as_it_was(body: Body | None) -> None:
     assert decode_sections(encode_sections(Sections(body=body))).body == body
+
+
+def test_a_body_may_have_as_many_sections_as_the_limit_says_whatever_is_beside_it() -> None:
+    front = [HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES]
+    beside = b"".join([section(code, [] if code in (HEADER, PROPERTIES) else {}) for code in front]) + section(FOOTER, {})
+    decoded = decode_sections(beside + section(DATA, b"") * BODY_SECTIONS_MAX)
+    assert isinstance(decoded.body, DataBody)
+    assert len(decoded.body.parts) == BODY_SECTIONS_MAX
+    with pytest.raises(TooManySections):
+        decode_sections(beside + section(DATA, b"") * (BODY_SECTIONS_MAX + 1))
 
 
 def test_sections_have_smallulong_descriptors_and_no_trailing_nulls() -> None:

@@ -143,9 +143,22 @@ def test_a_list_that_is_shorter_than_its_fields_is_left_to_the_general_decoder()
     assert read_transfer(body, 0, len(body)) is None
 
 
+def test_a_list_that_ends_after_its_frame_is_left_to_the_general_decoder() -> None:
+    """What follows the frame would be read as if it belonged to it."""
+    front = bytes.fromhex("005314c00d0643700000012ca00131434242")
+    assert read_transfer(front, 0, len(front)) is not None
+    for missing in range(1, 13):
+        assert read_transfer(front, 0, len(front) - missing) is None
+
+
 def test_a_transfer_as_the_python_sdk_writes_it_is_read_fast() -> None:
     body = bytes.fromhex("005314c0150b5201520aa0040000000143560056004040404040") + b"payload"
     assert read_transfer(body, 0, len(body)) == (1, 10, b"\0\0\0\x01", 0, False, False, len(body) - 7)
+
+
+def test_a_disposition_as_the_python_sdk_writes_it_is_read_fast() -> None:
+    body = bytes.fromhex("005315c00e06 5601 520a 520a 5601 00532445 40")
+    assert read_disposition(body, 0, len(body)) == (RECEIVER, 10, 10, True, ACCEPTED)
 
 
 @given(st.booleans(), UINT, UINT, st.booleans(), st.none() | STATES)
