@@ -7,6 +7,7 @@ from twinbus.amqp.codec.delivery_state import ACCEPTED, DeliveryState, Modified,
 from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.frames import encode_frame
 from twinbus.amqp.codec.performatives import RECEIVER, SENDER, Detach, Disposition, Flow, Transfer
+from twinbus.amqp.codec.transfer_writer import encode_disposition
 from twinbus.amqp.dispositions import RANGES_FACTOR, Unsettled
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
 from twinbus.amqp.events import ConnectionClosed, Deliveries, Dispositions
@@ -56,6 +57,22 @@ def test_a_disposition_in_an_uncommon_form_does_what_the_common_one_does(
     expected = Dispositions(link, [(number, b"%d" % number) for number in numbers], ACCEPTED, True)
     assert script.end.only(Dispositions) == expected
     assert link.unsettled_count == 5 - len(numbers)
+
+
+def test_a_range_among_dispositions_of_one_message_each_settles_all_of_it() -> None:
+    script, link = receiving(6)
+    ranges = [(0, 0), (1, 1), (2, 4), (5, 5)]
+    script.feed(b"".join([encode_disposition(0, RECEIVER, *each, True, ACCEPTED) for each in ranges]))
+    assert script.end.only(Dispositions).deliveries == [(number, b"%d" % number) for number in range(6)]
+    assert link.unsettled_count == 0
+
+
+def test_dispositions_with_the_same_error_come_as_one_event() -> None:
+    script, _ = receiving(3)
+    state = Rejected(error=ErrorCondition(condition="com.microsoft:dead-letter", description="why"))
+    script.say(*[Disposition(role=RECEIVER, first=number, settled=True, state=state) for number in range(3)])
+    event = script.end.only(Dispositions)
+    assert (event.state, len(event.deliveries)) == (state, 3)
 
 
 def test_different_outcomes_are_different_events_in_order() -> None:

@@ -4,13 +4,13 @@ from random import Random
 
 import pytest
 
-from tests.amqp.wire import NOON, Wire
+from tests.amqp.wire import NOON, Script, Wire
 from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED
 from twinbus.amqp.codec.frame_runs import UINT_CODE, disposition_shape, transfer_shape
-from twinbus.amqp.codec.performatives import RECEIVER
+from twinbus.amqp.codec.performatives import RECEIVER, Detach, Transfer
 from twinbus.amqp.codec.transfer_reader import read_disposition, read_transfer
 from twinbus.amqp.codec.transfer_writer import TransferWriter, encode_disposition
-from twinbus.amqp.events import Deliveries, Dispositions, Event, OversizeDelivery
+from twinbus.amqp.events import Deliveries, Dispositions, Event, LinkDetached, OversizeDelivery
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
 
@@ -97,6 +97,35 @@ def test_a_frame_that_is_longer_than_what_has_arrived_is_taken_when_the_rest_is_
     assert (len(found), count) == (8, 8)
     found, count = senders.take([data[-3:]])
     assert (len(found), count) == (1, 9)
+
+
+def test_transfers_like_those_of_a_link_that_is_gone_are_not_taken() -> None:
+    script = Script().open()
+    script.begin()
+    for handle in range(2):
+        script.sender(handle)
+    written = [TransferWriter(0, handle, 65_536) for handle in range(2)]
+    script.feed(b"".join(written[0].write_all(0, [(b"0", b"a"), (b"1", b"b")], False)))
+    assert len(script.end.only(Deliveries).deliveries) == 2
+    script.say(Detach(handle=0, closed=True))
+    script.end.events.clear()
+    script.feed(b"".join(written[1].write_all(2, [(b"2", b"c"), (b"3", b"d")], False)))
+    assert len(script.end.only(Deliveries).deliveries) == 2
+
+
+def test_a_transfer_like_others_amid_the_frames_of_another_delivery_ends_its_link() -> None:
+    script = Script().open()
+    script.begin()
+    for handle in range(2):
+        script.sender(handle)
+    written = [TransferWriter(0, handle, 65_536) for handle in range(2)]
+    script.feed(b"".join(written[0].write_all(0, [(b"0", b"a"), (b"1", b"b")], False)))
+    script.say(Transfer(handle=0, delivery_id=2, delivery_tag=b"2", more=True), payload=b"c")
+    script.end.events.clear()
+    between = b"".join(written[1].write_all(3, [(b"3", b"d")], False))
+    script.feed(between + b"".join(written[0].write_all(4, [(b"4", b"e")], False)))
+    assert len(script.end.only(Deliveries).deliveries) == 1
+    assert script.end.only(LinkDetached).error is not None
 
 
 class Receivers:

@@ -35,6 +35,7 @@ def attach_with(**fields: object) -> bytes:
     "said",
     [
         attach_with(properties={Symbol("a"): LISTS}),
+        attach_with(properties={Symbol("a"): [[None] * ELEMENTS_MAX, []]}),
         attach_with(properties={Symbol(str(number)): None for number in range(ELEMENTS_MAX + 1)}),
         attach_with(source=Source(address="q", filter={Symbol("a"): [None] * ELEMENTS_MAX})),
         attach_with(
@@ -46,7 +47,7 @@ def attach_with(**fields: object) -> bytes:
             Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1, properties={Symbol("a"): LISTS}), channel=1
         ),
     ],
-    ids=["nested", "properties", "filter", "described", "capabilities", "name", "begin"],
+    ids=["many", "nested", "properties", "filter", "described", "capabilities", "name", "begin"],
 )
 def test_a_frame_that_would_stay_and_take_much_closes_the_connection(connection: Connection, said: bytes) -> None:
     connection.receive_data(said, 0)

@@ -69,6 +69,37 @@ def test_an_accepted_attach_echoes_source_target_and_settle_modes() -> None:
     )
 
 
+def test_the_attach_of_a_sender_is_echoed_too() -> None:
+    script = started()
+    source, target = Source(address="me"), Target(address="queue")
+    link = script.attach(role=SENDER, source=source, target=target, properties={Symbol("a"): "b"})
+    assert link.properties == {"a": "b"}
+    link.accept()
+    attach = script.heard()[0]
+    assert isinstance(attach, Attach)
+    assert (attach.source, attach.target) == (source, target)
+    assert script.attach(1, role=SENDER).properties == {}
+
+
+def test_the_other_side_sees_where_a_link_of_ours_leads() -> None:
+    wire = Wire().open()
+    session, _ = wire.session()
+    _, theirs = wire.client_receiver(session)
+    assert (theirs.source, theirs.target) == (Source(address="queue"), Target(address="me"))
+    session.attach("nowhere", is_sender=True)
+    wire.run()
+    link = wire.server.only(LinkAttached).link
+    assert (link.source, link.target) == (Source(), Target())
+
+
+@pytest.mark.parametrize(("size", "is_taken"), [(110, True), (111, False)])
+def test_a_message_may_exceed_the_announced_size_by_the_allowance(size: int, is_taken: bool) -> None:
+    script = started()
+    script.sender(max_message_size=100, size_allowance=10)
+    script.say(Transfer(handle=0, delivery_id=0, delivery_tag=b"t"), payload=bytes(size))
+    assert bool(script.end.take(Deliveries)) == is_taken
+
+
 def test_a_null_or_empty_terminus_is_answered_with_a_full_one() -> None:
     script = started()
     link = script.attach(role=SENDER, source=None, target=Target())
@@ -426,6 +457,18 @@ def test_credit_is_topped_up_as_deliveries_are_settled() -> None:
     receiver.settle(4, 4, None)
     wire.run()
     assert sender.credit == 5
+
+
+def test_deliveries_that_are_not_settled_yet_count_for_another_credit_too() -> None:
+    wire = Wire().open()
+    session, _ = wire.session()
+    sender, receiver = wire.client_sender(session, credit=10)
+    sender.transfers([(b"%d" % number, b"") for number in range(10)])
+    wire.run()
+    for credit, left in ((15, 5), (8, 0)):
+        receiver.keep_credit(credit)
+        wire.run()
+        assert sender.credit == left
 
 
 def test_credit_for_settled_messages_is_topped_up_as_they_arrive() -> None:

@@ -2,6 +2,7 @@ import pytest
 
 from tests.amqp.wire import Script, Wire, frames_in
 from twinbus.amqp.codec.composites import encode_composite
+from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.performatives import (
     RECEIVER,
     SENDER,
@@ -104,12 +105,22 @@ def test_a_fault_of_a_session_ends_it_and_leaves_the_others(frame: Performative,
     ended = script.end.only(SessionEnded)
     assert ended.session is ill
     assert ended.error == end.error
-    script.end.only(LinkDetached)
+    assert script.end.only(LinkDetached).error == end.error
     script.say(End())
     assert script.raw() == b""
     assert not script.end.events
     script.attach(role=SENDER, channel=1)
     assert well.state.name == "MAPPED"
+
+
+def test_links_end_with_the_error_that_the_peer_ends_their_session_with() -> None:
+    script = Script().open()
+    script.begin()
+    script.sender()
+    error = ErrorCondition(condition="amqp:session:window-violation", description="why")
+    script.say(End(error=error))
+    assert script.end.only(SessionEnded).error == error
+    assert script.end.only(LinkDetached).error == error
 
 
 def test_a_detach_for_no_link_is_not_worth_a_session() -> None:
@@ -187,8 +198,11 @@ def test_what_waits_for_a_window_is_dropped_with_its_link() -> None:
     gone, stays = [script.receiver(handle, credit=5) for handle in range(2)]
     script.flow(incoming_window=0)
     gone.transfer(b"lost", b"tag")
+    before = script.connection.held_back_size
     stays.transfer(b"kept", b"tag")
+    kept = script.connection.held_back_size - before
     script.say(Detach(handle=0, closed=True))
+    assert script.connection.held_back_size == kept
     script.raw()
     script.flow(incoming_window=5)
     assert [payload for p, payload in script.heard_payloads() if isinstance(p, Transfer)] == [b"kept"]

@@ -10,6 +10,7 @@ from twinbus.amqp.codec.performatives import RECEIVER, Begin, Close, Disposition
 from twinbus.amqp.connection import FRAME_COST, NOISE_FORGOTTEN_AFTER, State
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
 from twinbus.amqp.events import ConnectionClosed, Deliveries, SessionBegun, SessionEnded
+from twinbus.amqp.session import PART_SIZE_MIN
 
 BEGIN = Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10)
 
@@ -67,6 +68,18 @@ def test_transfers_and_dispositions_in_their_common_form_are_not_counted_as_fram
     assert script.connection.frame_count == before
     script.feed(frames(BEGIN, channel=1))
     assert script.connection.frame_count == before + 1
+
+
+@pytest.mark.parametrize(("size", "counted"), [(PART_SIZE_MIN - 1, 1), (PART_SIZE_MIN, 0)])
+def test_a_small_part_of_a_message_counts_as_a_frame(size: int, counted: int) -> None:
+    """Or a peer could send them for ever."""
+    script = Script().open()
+    script.begin()
+    script.sender()
+    part = Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0, settled=False, more=True)
+    before = script.connection.frame_count
+    script.feed(frames(part, payload=bytes(size)))
+    assert script.connection.frame_count == before + counted
 
 
 def test_transfers_of_requests_count_as_frames() -> None:

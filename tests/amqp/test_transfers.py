@@ -262,6 +262,16 @@ def test_large_payloads_are_sent_from_where_they_are_and_their_front_before_them
     ]
 
 
+def test_a_front_that_is_larger_than_a_frame_is_sent_in_several() -> None:
+    front, rest, wire = bytes(range(256)) * 8, b"rest" * 100, Wire(client={"frame_size_max": 512}).open()
+    session, _ = wire.session()
+    _, sender = wire.client_receiver(session)
+    sender.transfers([(b"one", FrontedPayload(front, memoryview(rest)))])
+    wire.run()
+    (delivery,) = received(wire.client.take(Deliveries))
+    assert delivery.payload == front + rest
+
+
 def test_the_parts_of_an_oversize_message_are_dropped_as_they_come() -> None:
     partial = PartialDelivery(0, b"tag", 0, settled=False, state=None, size_max=10)
     partial.add(bytes(10), None, settled=False)
@@ -304,6 +314,16 @@ def test_incomplete_messages_of_a_connection_are_limited() -> None:
     assert len(received(script.end.take(Deliveries))) == 1
     script.say(Transfer(handle=0, more=True), payload=bytes(500))
     assert not script.end.events
+
+
+def test_two_messages_as_large_as_a_link_takes_have_room_at_once() -> None:
+    script = started(reassembly_size_max=1_000)
+    for handle in range(2):
+        script.sender(handle, max_message_size=5_000)
+        script.say(Transfer(handle=handle, delivery_id=handle, delivery_tag=b"t", more=True), payload=bytes(4_999))
+    for handle in range(2):
+        script.say(Transfer(handle=handle), payload=b"x")
+    assert [len(each.payload) for each in received(script.end.take(Deliveries))] == [5_000, 5_000]
 
 
 def test_tags_of_different_sizes_share_a_burst() -> None:

@@ -61,7 +61,9 @@ def test_every_kind_of_body_comes_back_as_it_was(body: Body | None) -> None:
 
 def test_a_body_may_have_as_many_sections_as_the_limit_says_whatever_is_beside_it() -> None:
     front = [HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES]
-    beside = b"".join([section(code, [] if code in (HEADER, PROPERTIES) else {}) for code in front]) + section(FOOTER, {})
+    beside = b"".join([section(code, [] if code in (HEADER, PROPERTIES) else {}) for code in front]) + section(
+        FOOTER, {}
+    )
     decoded = decode_sections(beside + section(DATA, b"") * BODY_SECTIONS_MAX)
     assert isinstance(decoded.body, DataBody)
     assert len(decoded.body.parts) == BODY_SECTIONS_MAX

@@ -156,6 +156,18 @@ def test_a_transfer_as_the_python_sdk_writes_it_is_read_fast() -> None:
     assert read_transfer(body, 0, len(body)) == (1, 10, b"\0\0\0\x01", 0, False, False, len(body) - 7)
 
 
+def test_few_forms_of_plain_outcomes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a peer says in ever new ways would fill the memory of all."""
+    known: dict[bytes, tuple[int, bool, object]] = {}
+    monkeypatch.setattr(transfer_reader, "_DISPOSITION_TAILS", known)
+    monkeypatch.setattr(transfer_reader, "_DISPOSITION_TAILS_MAX", 2)
+    for state in (Rejected(), ACCEPTED, Modified(delivery_failed=True), Released(), Modified()):
+        frame = encode_disposition(9, RECEIVER, 1, 1, True, state)
+        for _ in range(2):
+            assert read_disposition(frame, 8, len(frame)) == (RECEIVER, 1, 1, True, state)
+    assert [state for _, _, state in known.values()] == [ACCEPTED, Released()]
+
+
 def test_a_disposition_as_the_python_sdk_writes_it_is_read_fast() -> None:
     body = bytes.fromhex("005315c00e06 5601 520a 520a 5601 00532445 40")
     assert read_disposition(body, 0, len(body)) == (RECEIVER, 10, 10, True, ACCEPTED)
