@@ -74,7 +74,10 @@ def test_a_sender_that_is_not_used_is_detached_and_one_that_is_used_stays(front:
     used.transfer(payload("a"), b"1")
     client.run()
     client.advance(IDLE_MAX // 2 + 1_000)
-    assert conditions(client) == ["amqp:link:detach-forced"]
+    (detached,) = client.take(LinkDetached)
+    assert detached.error is not None
+    assert detached.error.condition == "amqp:link:detach-forced"
+    assert "for 10 minutes" in str(detached.error.description)
     assert used.is_attached
 
 

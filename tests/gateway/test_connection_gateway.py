@@ -210,6 +210,15 @@ def test_a_connection_whose_requests_for_messages_wait_is_not_read_from(front: F
     assert not client.gateway.is_flooded
 
 
+def test_a_request_that_brings_no_messages_does_not_wait_for_the_client_to_read(front: Front) -> None:
+    client = front.client()
+    node = client.node("orders/$management")
+    client.gateway.pause()
+    node.send("com.microsoft:no-such-operation", {})
+    assert len(node.answers()) == 1
+    assert not client.gateway.is_flooded
+
+
 def test_whoever_sends_much_is_not_read_from_while_a_store_falls_behind(front: Front) -> None:
     is_pressed = False
     heard_of: list[Callable[[], None]] = []

@@ -11,9 +11,11 @@ from twinbus.amqp.codec.delivery_state import ACCEPTED, TransactionalState
 from twinbus.amqp.codec.sections import DataBody, Sections, ValueBody, encode_sections
 from twinbus.amqp.codec.types import Array, Described, Long, Symbol, UInt, ULong, Value
 from twinbus.amqp.events import Dispositions, LinkDetached
+from twinbus.broker.outcomes import Defer
 from twinbus.gateway.nodes.coordinator import OPEN_MAX, SIZE_MAX
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.faulty_store import Fault
+from twinbus.testing.messages import make_message
 
 
 @pytest.fixture
@@ -235,3 +237,31 @@ def test_deferred_messages_that_are_not_there_cannot_be_taken_in_a_transaction(f
     reply = ask_in(client, node, control.declare(), "receive-by-sequence-number", missing)
     assert (reply["statusCode"], reply["errorCondition"]) == (404, "com.microsoft:message-not-found")
     assert not node.answers()
+
+
+def test_deferred_messages_of_another_fragment_than_that_of_the_transaction_cannot_be_taken_in_it(front: Front) -> None:
+    """They stay deferred, and can be received when their locks have ended."""
+    parts = front.sim.queue(QueueDescription("parts", enable_partitioning=True, lock_duration=5_000))
+    front.sim.send(parts, make_message("there", partition_key="there"))
+    held = front.sim.receiver(parts.main, 1).take()
+    front.sim.settle(parts.main, held, Defer())
+    client = front.client()
+    control, node, sender = Control(client), client.node("parts/$management"), client.sender("parts")
+    txn_id = control.declare()
+    sender.transfer(payload("here", group_id="here"), b"1", state=TransactionalState(txn_id=txn_id))
+    client.run()
+    number = Long(held[0].message.sequence_number)
+    asked: dict[str, Value] = {"sequence-numbers": Array([number]), "receiver-settle-mode": UInt(0)}
+    reply = ask_in(client, node, txn_id, "receive-by-sequence-number", asked)
+    assert (reply["statusCode"], reply["errorCondition"]) == (400, "amqp:not-allowed")
+    assert parts.main.counts().deferred == 1
+
+
+def test_a_request_for_messages_in_a_transaction_does_not_wait_for_the_client_to_read(front: Front) -> None:
+    """Its commit may be the next thing that the client sends."""
+    client = front.client()
+    control, node = Control(client), client.node("orders/$management")
+    txn_id = control.declare()
+    client.gateway.pause()
+    missing: dict[str, Value] = {"sequence-numbers": Array([Long(7)]), "receiver-settle-mode": UInt(0)}
+    assert ask_in(client, node, txn_id, "receive-by-sequence-number", missing)["statusCode"] == 404

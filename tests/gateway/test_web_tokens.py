@@ -220,6 +220,7 @@ def test_a_grant_for_one_entity_ends_with_the_entity() -> None:
 def test_tokens_of_several_issuers_are_told_apart_by_who_signed_them() -> None:
     other = TrustedIssuer("https://other.test", "other.json", TRUSTED.grants)
     tokens = WebTokens([TRUSTED, other])
+    assert tokens.issuers == [TRUSTED, other]
     tokens.set_keys(TRUSTED, read_key_set(key_set(jwk("same"))), NOW)
     tokens.set_keys(other, read_key_set(key_set(jwk("same", number=1))), NOW)
     assert tokens.verify(sign(claims(NOW), "same"), "", NOW).rights

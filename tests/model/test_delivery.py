@@ -18,6 +18,7 @@ from tests.model.messages import (
 from twinbus.amqp.codec.sections import FOOTER, Header, Sections, decode_sections
 from twinbus.amqp.codec.types import Int, Long, Symbol, Timestamp, UByte, UInt, Value
 from twinbus.clock import NEVER
+from twinbus.model import delivery
 from twinbus.model.content import without_body
 from twinbus.model.delivery import encode_delivery, encode_locked, encode_peeked, encode_peeked_row, split_peeked
 from twinbus.model.wire_names import MessageState
@@ -293,6 +294,16 @@ def test_a_payload_whose_body_nobody_wants_ends_before_it(written: bytes) -> Non
     assert all(payload.startswith(front) for front, payload in zip(fronts, encode_peeked(rows), strict=True))
     assert bodies == [b""] * 6
     assert sizes == [len(without_body(content)) for content in contents]
+
+
+def test_the_forms_that_are_remembered_of_a_page_are_few_and_the_payloads_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delivery, "ALIKE_MAX", 2)
+    contents = [received(properties_section("i" * (1 + place % 5)) + body(b"data")).content for place in range(20)]
+    rows = [StoredMessage(place, content, 1_000, NEVER) for place, content in enumerate(contents)]
+    fronts, bodies, _ = split_peeked(rows)
+    assert [front + bytes(data) for front, data in zip(fronts, bodies, strict=True)] == encode_peeked(rows)
 
 
 def test_where_the_data_of_a_body_begin_is_not_taken_from_a_body_that_only_begins_alike() -> None:

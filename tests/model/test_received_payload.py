@@ -3,8 +3,9 @@
 import pytest
 
 from tests.model.messages import annotations, application, body, delivery_annotations, header, properties_section
-from twinbus.amqp.codec.sections import decode_sections
-from twinbus.model.received_payload import BROKER_ANNOTATIONS, read_front, without
+from twinbus.amqp.codec.sections import Sections, decode_sections
+from twinbus.amqp.errors import DecodeError
+from twinbus.model.received_payload import BROKER_ANNOTATIONS, read_annotations_of, read_front, without
 
 FRONT = {
     "header": header(True),
@@ -35,3 +36,14 @@ def test_annotations_of_the_broker_are_left_out_and_those_of_the_sender_stay() -
     sections, _ = read_front(FRONT["message_annotations"] + body())
     assert without(sections.message_annotations, BROKER_ANNOTATIONS) == {"mine": 1}
     assert without(None, BROKER_ANNOTATIONS) == {}
+
+
+@pytest.mark.parametrize("has_annotations", [True, False])
+def test_the_annotations_alone_are_read_where_nobody_can_read_the_rest(has_annotations: bool) -> None:
+    unreadable = b"\x00\x53\x74\xc1\x02\x02\x01"
+    with pytest.raises(DecodeError):
+        read_front(unreadable)
+    front = FRONT["header"] + (FRONT["message_annotations"] if has_annotations else b"")
+    sections = read_annotations_of(front + FRONT["properties"] + unreadable + body())
+    expected = {"x-opt-sequence-number": 7, "mine": 1} if has_annotations else None
+    assert sections == Sections(message_annotations=expected)
