@@ -86,6 +86,36 @@ async def test_forgotten_messages_keep_their_locks_and_make_room_for_others(
     await namespace.entity("forgotten").complete(messages)
 
 
+async def test_a_receiver_holds_no_more_bytes_than_it_may(server: RunningServer, namespace: Namespace) -> None:
+    """Beside what is on its way when it learns how large they are."""
+    count, size, size_max = 40, 1024 * 1024, 4 * 1024 * 1024
+    sender = await namespace.sender(server.create_queue("large", max_message_size_kb=1_100))
+    for number in range(count):
+        assert await sender.send([encode_message(bytes(size), message_id=str(number))]) == [None]
+    receiver = await namespace.receiver("large", credit=count, size_max=size_max)
+    first = await receiver.collect(count, SOON_S)
+    assert 0 < len(first) < count // 2
+    assert await receiver.complete(first) == [None] * len(first)
+    seen = [message.message_id for message in first]
+    while len(seen) < count:
+        # Whatever it takes, and however long: it gets no more than it may before it has settled that.
+        messages = await receiver.collect(count, SOON_S)
+        assert 0 < len(messages) <= size_max // size
+        assert await receiver.complete(messages) == [None] * len(messages)
+        seen += [message.message_id for message in messages]
+    assert seen == [str(number) for number in range(count)]
+
+
+async def test_a_receiver_of_small_messages_has_all_of_its_credit(server: RunningServer, namespace: Namespace) -> None:
+    """After large ones too."""
+    sender = await namespace.sender(server.create_queue("small-again"))
+    await sender.send([encode_message(bytes(100_000)), *[encode_message(b"") for _ in range(40)]])
+    receiver = await namespace.receiver("small-again", credit=20, size_max=10_000)
+    assert await receiver.complete(await take(receiver, 1)) == [None]
+    assert await receiver.complete(await take(receiver, 19)) == [None] * 19
+    assert len(await take(receiver, 20)) == 20
+
+
 async def test_several_may_wait_on_one_receiver(server: RunningServer, namespace: Namespace) -> None:
     receiver = await namespace.receiver(server.create_queue("shared"))
     waiting = [asyncio.create_task(receiver.receive(1, WAIT_S)) for _ in range(3)]

@@ -34,10 +34,10 @@ class KeptLinks:
                 sender = self._senders[path] = await namespace.sender(path)
             return sender
 
-    async def receiver(self, path: str, credit: int) -> Receiver:
+    async def receiver(self, path: str, credit: int, size_max: int | None = None) -> Receiver:
         """A new one; its owner closes it."""
         async with self._opening:
-            return await (await self._connected()).receiver(path, credit=credit)
+            return await (await self._connected()).receiver(path, credit=credit, size_max=size_max)
 
     async def entity(self, path: str) -> EntityNode:
         """To ask about its messages, on the same connection."""

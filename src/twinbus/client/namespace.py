@@ -130,9 +130,17 @@ class Namespace:
         sender.bind(link)
         return sender
 
-    async def receiver(self, path: str, *, credit: int = _CREDIT_DEFAULT, deletes: bool = False) -> Receiver:
-        """Peek-lock, or receive-and-delete with `deletes`; at most `credit` messages are unsettled, or not taken yet."""
-        return await self._receiver(Source(address=path), path, credit, deletes=deletes, timeout_s=self._timeout_s)
+    async def receiver(
+        self, path: str, *, credit: int = _CREDIT_DEFAULT, deletes: bool = False, size_max: int | None = None
+    ) -> Receiver:
+        """Peek-lock, or receive-and-delete with `deletes`; at most `credit` messages are unsettled, or not taken yet.
+
+        `size_max`, in peek-lock: so many bytes may be unsettled, and what is on its way when they pass that. Whoever neither
+        settles nor forgets what it took gets no more.
+        """
+        return await self._receiver(
+            Source(address=path), path, credit, deletes=deletes, timeout_s=self._timeout_s, size_max=size_max
+        )
 
     async def session_receiver(
         self,
@@ -215,11 +223,12 @@ class Namespace:
         deletes: bool,
         timeout_s: float,
         properties: dict[Any, Any] | None = None,
+        size_max: int | None = None,
     ) -> Receiver:
         if credit < (0 if source.filter is not None else 1):
             raise ArgumentError("A receiver needs a credit of at least 1.")
         await self.authorize(path)
-        receiver = Receiver(self._wire, waits_for_outcome=not deletes, deletes=deletes)
+        receiver = Receiver(self._wire, waits_for_outcome=not deletes, deletes=deletes, size_max=size_max)
         link = await self._wire.attach(
             receiver,
             await self._wire.begin(self._timeout_s),

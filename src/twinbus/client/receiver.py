@@ -4,6 +4,10 @@
 
 In peek-lock, credit counts what is not settled: a caller that does not settle gets no more. In receive-and-delete it counts what
 was not taken from the inbox. Either way the inbox is bounded.
+
+Credit counts messages, however large they are. In peek-lock a receiver may have a limit in bytes too: then it has credit for as many
+messages of the mean size of those that it holds. The size of what comes is not known before it has come, so what is on its way when
+messages become larger comes all the same.
 """
 
 import asyncio
@@ -27,14 +31,19 @@ class Receiver:
     """Created by `Namespace.receiver` and `Namespace.session_receiver`.
 
     `waits_for_outcome` is the peek-lock of Service Bus: the peer confirms each settlement. `deletes` is
-    receive-and-delete: messages are removed when they are sent, and there is nothing to settle.
+    receive-and-delete: messages are removed when they are sent, and there is nothing to settle. `size_max`, in peek-lock: about
+    how many bytes may be unsettled; None for no limit.
     """
 
-    def __init__(self, wire: Wire, *, waits_for_outcome: bool, deletes: bool = False) -> None:
+    def __init__(
+        self, wire: Wire, *, waits_for_outcome: bool, deletes: bool = False, size_max: int | None = None
+    ) -> None:
         self._wire = wire
         self._waits_for_outcome = waits_for_outcome
         self._deletes = deletes
         self._credit = 0
+        self._size_max = size_max
+        self._fitting_credit = 0  # as much of the credit as messages of this size leave room for
         self._is_resting = False  # between two polls, without credit
         self._link: IncomingLink | None = None
         self._inbox: deque[ReceivedMessage] = deque()
@@ -54,7 +63,7 @@ class Receiver:
 
     def bind(self, link: IncomingLink, credit: int) -> None:
         self._link = link
-        self._credit = credit
+        self._credit = self._fitting_credit = credit
         if self._deletes:
             self._top_up()
         else:
@@ -98,7 +107,7 @@ class Receiver:
         if self._deletes:
             self._top_up()
         else:
-            link.keep_credit(self._credit)
+            link.keep_credit(self._fitting_credit)
         self._wire.flush_soon()
 
     def forget(self, messages: Sequence[ReceivedMessage]) -> None:
@@ -220,6 +229,8 @@ class Receiver:
             self._inbox.extend(messages)
             numbers = [delivery.delivery_id for delivery in event.deliveries]
             self._held.update(zip(numbers, messages, strict=True))
+            if self._size_max is not None:
+                self._fit_credit(event.link, self._size_max)
         _wake(self._arrival)
 
     def _settled(self, event: Dispositions) -> None:
@@ -255,6 +266,17 @@ class Receiver:
         self._wire.flush_soon()
         await asyncio.wait([self._drained], timeout=CLOSE_TIMEOUT_S)
         link.grant(0)
+
+    def _fit_credit(self, link: IncomingLink, size_max: int) -> None:
+        """Changed only by half or twice as much, since each change is a flow, and a namespace counts receives by them."""
+        size = sum([len(message.payload) for message in self._held.values()])
+        fitting = max(1, min(self._credit, size_max * len(self._held) // max(1, size)))
+        is_more = fitting >= 2 * self._fitting_credit or self._fitting_credit < fitting == self._credit
+        if fitting <= self._fitting_credit // 2 or is_more:
+            self._fitting_credit = fitting
+            if not self._is_paused and not self._is_resting:
+                link.keep_credit(fitting)
+                self._wire.flush_soon()
 
     def _top_up(self) -> None:
         link, room = self._link, self._credit - len(self._inbox)

@@ -37,6 +37,8 @@ from twinbus.pairing.syphon.transport import (
 )
 
 CREDIT = 4 * BATCH_MAX
+HELD_SIZE_MAX = 32 * 1024 * 1024
+"""About: of messages that a pump has not settled. They are in memory twice while it sends them."""
 TIMEOUT_S = 30.0
 LOOK_S = 0.25
 """How late a pump notices that it is to stop."""
@@ -53,8 +55,8 @@ def syphon_links(connection_string: str) -> KeptLinks:
 
 
 class BulkTransport:
-    """Of one pump. `credit` is how many messages are here at most that it has not settled. `take_wake` says, once, that a wait
-    is to end early."""
+    """Of one pump. `credit` is how many messages are here at most that it has not settled, and `size_max` how many bytes.
+    `take_wake` says, once, that a wait is to end early."""
 
     def __init__(
         self,
@@ -64,6 +66,7 @@ class BulkTransport:
         is_stopping: Callable[[], bool],
         credit: int = CREDIT,
         take_wake: Callable[[], bool] = lambda: False,
+        size_max: int = HELD_SIZE_MAX,
     ) -> None:
         self._take_wake = take_wake
         self._queue = queue
@@ -71,8 +74,9 @@ class BulkTransport:
         self._secondary = secondary
         self._is_stopping = is_stopping
         self._credit = credit
+        self._size_max = size_max
         self._receiver: Receiver | None = None
-        self._held_count = 0
+        self._held_count = self._held_size = 0
 
     async def perform(self, request: Request) -> Answer:
         match request:
@@ -105,20 +109,21 @@ class BulkTransport:
     async def close(self) -> None:
         """What was handed to us in advance is given back at once; what was left keeps its lock."""
         receiver, self._receiver = self._receiver, None
-        self._held_count = 0
+        self._held_count = self._held_size = 0
         if receiver is not None:
             await receiver.close()
 
     async def _receive(self, count_max: int, wait_s: float) -> list[Taken]:
         # A link counts what was left against its credit for ever; a new one begins with all of it.
-        if self._held_count > self._credit // 2:
+        if self._held_count > self._credit // 2 or self._held_size > self._size_max // 2:
             await self.close()
         receiver = self._receiver
         if receiver is None or receiver.fault is not None:
-            receiver = self._receiver = await self._secondary.receiver(self._queue, self._credit)
-            self._held_count = 0
+            receiver = self._receiver = await self._secondary.receiver(self._queue, self._credit, self._size_max)
+            self._held_count = self._held_size = 0
         received = await self._wait_for_messages(receiver, count_max, wait_s)
         self._held_count += len(received)
+        self._held_size += _size_of(received)
         return [taken_of(each, each.payload) for each in received]
 
     async def _wait_for_messages(self, receiver: Receiver, count_max: int, wait_s: float) -> list[ReceivedMessage]:
@@ -155,6 +160,7 @@ class BulkTransport:
         held = [each.handle for each in taken if isinstance(each.handle, ReceivedMessage)]
         held.sort(key=lambda each: each.delivery_id or 0)
         self._held_count -= len(held)
+        self._held_size -= _size_of(held)
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 outcomes = await receiver.settle(held, state)
@@ -169,3 +175,7 @@ class BulkTransport:
         while seconds > 0 and not self._is_stopping() and not self._take_wake():
             await asyncio.sleep(min(LOOK_S, seconds))
             seconds -= LOOK_S
+
+
+def _size_of(messages: Sequence[ReceivedMessage]) -> int:
+    return sum([len(message.payload) for message in messages])
