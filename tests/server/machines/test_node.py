@@ -7,8 +7,9 @@ from twinbus.broker.entity.entities import Entities
 from twinbus.clock import NamespaceClock
 from twinbus.cluster.lines.frames import Hello
 from twinbus.cluster.lines.line import Line, Topics
+from twinbus.server.machines.claiming import OWNED
 from twinbus.server.machines.claims import NOBODY
-from twinbus.server.machines.node import OWNED, MachineNode
+from twinbus.server.machines.node import MachineNode
 from twinbus.server.machines.register import NODES_MAX
 from twinbus.server.server_settings import ServerSettings
 from twinbus.store.postgres.place import Owner
@@ -45,10 +46,10 @@ def test_a_node_that_is_reached_again_serves_nothing_until_it_says_so(tmp_path: 
     node.fronts(Entities([]), clock)
     line = TwoEnds(node)
     line.serves({0: 1, 1: 1})
-    assert node.owners.of == [THERE, THERE]
+    assert node.claiming.owners.of == [THERE, THERE]
     line.here.end("it is cut", 0)
-    assert node.owners.of == [THERE, THERE]
+    assert node.claiming.owners.of == [THERE, THERE]
     line = TwoEnds(node)
-    assert node.owners.of == [NOBODY, NOBODY]
+    assert node.claiming.owners.of == [NOBODY, NOBODY]
     line.serves({1: 1})
-    assert node.owners.of == [NOBODY, THERE]
+    assert node.claiming.owners.of == [NOBODY, THERE]

@@ -6,6 +6,7 @@ register      who is a node, in the catalog's database: numbers, beats, turns fo
 lookout       who owns which store, as the leases in the databases say
 share_out     which node is to own which store: pure
 claims        which node serves which store, as nodes tell each other, with epochs: pure
+claiming      tells the others what this node serves, and hears what they do
 keeper        owns and releases stores so that what is, becomes what is to be
 identity      certificates for lines
 tcp_mesh      lines

@@ -3,12 +3,10 @@
     start   catalog > register > number > certificate > listen for nodes > beat > own stores, until all of them have an owner
     stop    hand the stores over > (the server closes its connections and stores) > leave the register
 
-What gateways see are fronts over parts (`twinbus.cluster`). Which node serves which store is told on the lines as a whole whenever it changes
-and when a line opens (`OWNED`).
+What gateways see are fronts over parts (`twinbus.cluster`).
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable, Set
 from contextlib import AbstractAsyncContextManager, suppress
@@ -19,15 +17,15 @@ from twinbus.broker.message_broker import MessageBroker
 from twinbus.clock import Clock, Millis, boot_time
 from twinbus.cluster.fronts.fronts import Fronts
 from twinbus.cluster.lines.frames import Hello
-from twinbus.cluster.lines.line import Line, Topics
-from twinbus.cluster.ownership import Owners
+from twinbus.cluster.lines.line import Topics
 from twinbus.errors import ArgumentError, MessagingError
 from twinbus.http.own.nodes import NodeFigures, NoSuchNode
 from twinbus.management.catalog_postgres import first_place
 from twinbus.management.catalog_shared import SharedPostgresCatalog
 from twinbus.server.listening.admission import Admission
 from twinbus.server.machines.assembly import Assembly
-from twinbus.server.machines.claims import NOBODY, Claims
+from twinbus.server.machines.claiming import Claiming
+from twinbus.server.machines.claims import NOBODY
 from twinbus.server.machines.identity import Authority, line_contexts
 from twinbus.server.machines.keeper import HANDED_OVER_S, OwnershipKeeper
 from twinbus.server.machines.lookout import Lookout, Sight
@@ -56,8 +54,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OWNED: Final = 65
-"""Topic of a line, beside those of `twinbus.cluster.lines.talk`: all stores that a node serves, with their epochs."""
 TAKE: Final = "take"
 DRAIN: Final = "drain"
 LOOK: Final = "look"
@@ -90,11 +86,7 @@ class MachineNode:
         self.connections_elsewhere = 0  # as the other nodes said with their last beat
         self._connections_here = 0
         self._topics = Topics()
-        self._topics.tells[OWNED] = self._told_owned
         self._reach = Reach(self._topics)
-        self._topics.when_opened.append(self._line_opened)
-        self.claims = Claims(settings.store_count)
-        self.owners = Owners([NOBODY] * settings.store_count)
         self._fronts: Fronts | None = None
         self._server: NamespaceServer | None = None
         self._lookouts: list[Lookout] = []
@@ -137,7 +129,7 @@ class MachineNode:
         self.mesh = TcpMesh(hello, contexts, self._topics, self._clock)
         self.assembly = Assembly(self._topics, lambda: self.mesh.lines, self._live, self.number, self.register)
         self.peers = AskedPeers(self.assembly, self.number, lambda: len(self._live()))
-        self.others = AskedOthers(self.assembly, self.number, lambda store: self.owners.of[store])
+        self.others = AskedOthers(self.assembly, self.number, lambda store: self.claiming.owners.of[store])
         self.answers = Answers(self.assembly)
         self.assembly.answering |= {TAKE: self._take, DRAIN: self._drain_asked, LOOK: self._look_asked}
         loop = asyncio.get_running_loop()
@@ -152,8 +144,18 @@ class MachineNode:
             self._lookouts.append(Lookout(database, own, self.owner, _unless_closed(seen)))
 
     def fronts(self, entities: Entities, clock: Clock) -> Fronts:
-        self._fronts = Fronts(entities, self.number, self.owners, clock, self._topics, NOBODY + 1)
+        self.claiming = Claiming(
+            self.number, self.settings.store_count, self._topics, self._served, lambda: self.mesh.lines.values(), clock
+        )
+        self._fronts = Fronts(entities, self.number, self.claiming.owners, clock, self._topics, NOBODY + 1)
+        self.claiming.follow(self._fronts)
         return self._fronts
+
+    def _served(self) -> dict[int, int]:
+        """The stores of this node, with their epochs."""
+        assert self._server is not None
+        pool = self._server.stores
+        return {store.index: store.epoch for store in pool.stores if pool.brokers[store.index].is_available}
 
     def presence(self, admission: Admission) -> "MachineNode":
         """What ticks: this node lives while it does."""
@@ -175,10 +177,9 @@ class MachineNode:
         )
         fronts = self._fronts
         assert fronts is not None
-        fronts.mover.epoch_of = self.claims.epoch_of
         pool.moved_in = fronts.mover.arrivals
         for broker in pool.brokers:
-            broker.when_loaded = self._serves_more
+            broker.when_loaded = self.claiming.serves_more
         address = await self.mesh.listen(self._listens_at)
         reached_at = self._is_reached_at or address
         if not reached_at.port:
@@ -210,7 +211,11 @@ class MachineNode:
         """Stores that should have an owner."""
         assert self._server is not None
         stores = self._server.stores.stores
-        return [store for store, owner in enumerate(self.owners.of) if owner == NOBODY and stores[store].is_wanted_up]
+        return [
+            store
+            for store, owner in enumerate(self.claiming.owners.of)
+            if owner == NOBODY and stores[store].is_wanted_up
+        ]
 
     def connections_changed(self, own_count: int) -> None:
         self._connections_here = own_count
@@ -221,8 +226,7 @@ class MachineNode:
         self._heard_at = boot_time()
         if self._server is None:
             return
-        self._tell_own_claims(now)
-        self._end_moves(now)
+        self.claiming.tick(now)
         if self._heard_at >= self._step_at:
             self._step_at = self._heard_at + STEP_EVERY_S
             state = DRAINING if self.keeper.is_draining else SERVING
@@ -246,7 +250,7 @@ class MachineNode:
                 addresses[node.number] = NodeAddress.read(node.address)
         self.mesh.names = {node.number: node.name for node in seen.nodes}
         self.mesh.follow(addresses)
-        self.owners.downs = seen.downs
+        self.claiming.owners.downs = seen.downs
         self.keeper.register_seen(seen)
         self._reach.look({node.number: node.name for node in others}, self.mesh.lines)
         if seen.version != self._version and (self._following is None or self._following.done()):
@@ -279,51 +283,6 @@ class MachineNode:
             self._version = version if is_followed else None
         except MessagingError as error:
             log.warning("catalog_not_followed", extra={"fields": {"reason": str(error)}})
-
-    # Who serves what
-
-    def _serves_more(self) -> None:
-        """Others have to know before they are handed anything of it: they would take that for late messages of its former owner."""
-        self._tell_own_claims(self._clock.now())
-
-    def _tell_own_claims(self, now: Millis) -> None:
-        assert self._server is not None
-        pool = self._server.stores
-        own = {store.index: store.epoch for store in pool.stores if pool.brokers[store.index].is_available}
-        before = self.claims.of(self.number)
-        if self.claims.tell(self.number, own):
-            assert self._fronts is not None
-            for store in [store for store, epoch in own.items() if before.get(store) != epoch]:
-                self._fronts.mover.announce(store, now)
-            payload = _written(own)
-            for line in self.mesh.lines.values():
-                line.tell(OWNED, payload)
-            self._owners_changed(now)
-
-    def _line_opened(self, line: Line, now: Millis) -> None:
-        assert line.peer is not None
-        line.tell(OWNED, _written(self.claims.of(self.number)))
-        if self.claims.doubt(line.peer.node):
-            self._owners_changed(now)
-
-    def _told_owned(self, line: Line, payload: bytes, now: Millis) -> None:
-        assert line.peer is not None
-        if self.claims.tell(line.peer.node, {int(store): epoch for store, epoch in json.loads(payload).items()}):
-            self._owners_changed(now)
-
-    def _owners_changed(self, now: Millis) -> None:
-        # A store that moves keeps its former owner until there is another one.
-        moving, found = self.owners.moves.stores, self.claims.owners()
-        kept = [
-            self.owners.of[store] if owner == NOBODY and store in moving else owner for store, owner in enumerate(found)
-        ]
-        if self.owners.change(kept) and self._fronts is not None:
-            self._fronts.owners_changed(now)
-        self._end_moves(now)
-
-    def _end_moves(self, now: Millis) -> None:
-        if self._fronts is not None and self._fronts.end_moves(self.claims.epoch_of, now):
-            self._owners_changed(now)
 
     # Moves
 
@@ -381,7 +340,7 @@ class MachineNode:
 
     def listed(self) -> list[dict[str, Any]]:
         stores: dict[int, list[int]] = {}
-        for store, owner in enumerate(self.owners.of):
+        for store, owner in enumerate(self.claiming.owners.of):
             stores.setdefault(owner, []).append(store)
         reached = {*self.mesh.lines, self.number}
         live = {node.number: node for node in self.keeper.nodes()}
@@ -445,19 +404,19 @@ class MachineNode:
 
     def _is_served(self, store: int) -> bool:
         """The claim of a node that is gone stays."""
-        return self.owners.of[store] in self._live()
+        return self.claiming.owners.of[store] in self._live()
 
     def not_ready(self) -> str:
         if self.keeper.is_draining or self.drain_asked.is_set():
             return "this node is about to end"
         if missing := self._reach.cut_off_from():
             return f"this node does not reach {', '.join(missing)}"
-        served_at = {*self.mesh.lines, self.number}.intersection(self.owners.of)
+        served_at = {*self.mesh.lines, self.number}.intersection(self.claiming.owners.of)
         return "" if served_at else "this node reaches no messaging store that is up"
 
     def figures(self) -> NodeFigures:
         assert self._server is not None
-        now, epochs = boot_time(), self.claims.of(self.number)
+        now, epochs = boot_time(), self.claiming.own_epochs
         leases = {store: self._server.stores.stores[store].lease for store in epochs}
         trusted = {
             store: max(0.0, lease.until - now) for store, lease in leases.items() if isinstance(lease, HeldLease)
@@ -491,10 +450,6 @@ class MachineNode:
         if hasattr(self, "mesh"):
             self.mesh.close()
         self.register.leave()
-
-
-def _written(epochs: dict[int, int]) -> bytes:
-    return json.dumps(epochs).encode()
 
 
 def _unless_closed(call: Callable[[Any], object]) -> Callable[[Any], None]:
