@@ -1,9 +1,12 @@
 """What an operator meets when something has gone wrong names the file, the reason and what to do."""
 
+import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from azure.servicebus.management import ServiceBusAdministrationClient
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -12,6 +15,7 @@ from cryptography.x509.oid import NameOID
 from tests.cli.conftest import Commands, serve
 from tests.cli.test_advice import complaint
 from tests.cli.test_doctor import findings
+from twinbus.__main__ import INTERRUPTED
 from twinbus.cli.app import run
 from twinbus.cli.failures import FAILED, WRONG_USE
 from twinbus.cli.namespaces.running import FILE_NAME
@@ -141,3 +145,42 @@ def test_a_rule_shows_what_its_parameters_are(commands: Commands, tmp_path: Path
     )
     commands.text("namespace", "import", str(file))
     assert commands.json("rule", "show", "night", "audit", "red")["parameters"] == "@colour = 'red'"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_import_that_is_interrupted_says_what_is_done_and_what_is_not(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    file, names = tmp_path / "queues.toml", [f"night-{each}" for each in range(6)]
+    file.write_text("".join(f'[[queue]]\nname = "{name}"\n' for name in names))
+    create = ServiceBusAdministrationClient.create_queue
+
+    def interrupted(client: ServiceBusAdministrationClient, name: str, **properties: Any) -> Any:
+        if name == names[2]:
+            signal.raise_signal(number)
+        return create(client, name, **properties)
+
+    with monkeypatch.context() as at_night:
+        at_night.setattr(ServiceBusAdministrationClient, "create_queue", interrupted)
+        assert commands.text("namespace", "import", str(file), code=INTERRUPTED) == ""
+    assert commands.errors == (
+        f"twinbus: Interrupted. {file} is imported in part (2 created; not finished: night-2, night-3, night-4 and 1 more). "
+        "Import it again to finish it.\n"
+    )
+    assert commands.json("namespace", "import", str(file))["created"] == 4
+    for name in names:
+        commands.text("queue", "delete", name, "--yes")
+
+
+def test_an_import_that_is_interrupted_before_the_first_change_says_so(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: ServiceBusAdministrationClient) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    file = tmp_path / "queues.toml"
+    file.write_text('[[queue]]\nname = "night"\n')
+    monkeypatch.setattr(ServiceBusAdministrationClient, "list_queues", interrupted)
+    commands.text("namespace", "import", str(file), code=INTERRUPTED)
+    said = f"{file} is imported in part (no changes yet; not finished: night). Import it again to finish it.\n"
+    assert commands.errors == f"twinbus: Interrupted. {said}"

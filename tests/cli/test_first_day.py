@@ -304,7 +304,7 @@ def test_an_import_that_fails_half_way_says_how_far_it_came(commands: Commands, 
     file.write_text('[[queue]]\nname = "first"\n\n[[queue]]\nname = "second"\nsessions = true\n')
     commands.text("queue", "create", "second")
     said = commands.failure("namespace", "import", str(file), "--update")
-    assert "imported in part (1 created" in said
+    assert "imported in part (1 created; not finished: second). Fix this, then import it again: " in said
     for name in ("first", "second"):
         commands.text("queue", "delete", name, "--yes")
 

@@ -19,7 +19,7 @@ from twinbus.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from twinbus.model.paths import path_key
+from twinbus.model.paths import path_key, subscription_path
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
@@ -29,13 +29,16 @@ T = TypeVar("T", QueueDescription, TopicDescription)
 
 @dataclass
 class RemoteImport:
-    """`counts` says how many entities and rules were created, updated, deleted and left unchanged."""
+    """`counts` says how many entities and rules were created, updated, deleted and left unchanged; `left`, by key, which entities are
+    not yet as wanted. Both are right also after a failure, except for the request that was under way."""
 
     client: "ServiceBusAdministrationClient"
     may_update: bool
     counts: Counter[str] = field(default_factory=Counter)
+    left: dict[str, str] = field(default_factory=dict)
 
     def run(self, wanted: WantedEntities) -> None:
+        self.left = {path_key(path): path for path in wanted.paths()}
         there = read_namespace(self.client)
         known_topics = {path_key(topic.name): topic for topic in there.topics}
         for topic in wanted.topics:
@@ -51,6 +54,10 @@ class RemoteImport:
             else:
                 self._update_subscription(subscription, found)
                 self._rules(subscription, rules, there.rules_of(found) or (), is_new=False)
+            self._finished(subscription_path(subscription.topic, subscription.name))
+
+    def _finished(self, path: str) -> None:
+        del self.left[path_key(path)]
 
     def _topic(self, topic: TopicDescription, found: TopicDescription | None) -> None:
         # The client cannot send it, so it is not compared either.
@@ -60,21 +67,31 @@ class RemoteImport:
             self.counts["created"] += 1
         elif self._should_update(found, after := _on_top_of(found, topic)):
             self.client.update_topic(self.client.get_topic(found.name), **client_properties(after))
+            self.counts["updated"] += 1
+        self._finished(topic.name)
 
     def _queues(self, queues: tuple[QueueDescription, ...], known: dict[str, QueueDescription]) -> None:
         """Updates come last: only then does every forwarding target exist."""
-        unfinished: list[QueueDescription] = []
+        unfinished: list[tuple[QueueDescription, bool]] = []  # and whether it was there before
         for step in queue_steps(tuple(queue for queue in queues if path_key(queue.name) not in known)):
             self.client.create_queue(step.created.name, **client_properties(step.created))
             self.counts["created"] += 1
             if step.created != step.wanted:
-                unfinished.append(replace(step.wanted, authorization_rules=()))
+                unfinished.append((replace(step.wanted, authorization_rules=()), False))
+            else:
+                self._finished(step.wanted.name)
         for queue in queues:
             found = known.get(path_key(queue.name))
-            if found is not None and self._should_update(found, after := _on_top_of(found, queue)):
-                unfinished.append(after)
-        for queue in unfinished:
+            if found is None:
+                continue
+            if self._should_update(found, after := _on_top_of(found, queue)):
+                unfinished.append((after, True))
+            else:
+                self._finished(queue.name)
+        for queue, was_there in unfinished:
             self.client.update_queue(self.client.get_queue(queue.name), **_finished_properties(queue))
+            self.counts["updated"] += was_there
+            self._finished(queue.name)
 
     def _make_subscription(
         self,
@@ -90,16 +107,16 @@ class RemoteImport:
             self.counts["created"] += 1
             if rules is None:
                 return
-        else:
-            self.counts["updated"] += 1
         self._rules(subscription, rules, DEFAULT_RULES if there is None else there, is_new=True)
         found = self.client.get_subscription(topic, name)
         self.client.update_subscription(topic, found, **_finished_properties(subscription))
+        self.counts["updated"] += there is not None
 
     def _update_subscription(self, subscription: SubscriptionDescription, found: SubscriptionDescription) -> None:
         if self._should_update(found, replace(subscription, topic=found.topic, name=found.name)):
             topic, properties = subscription.topic, client_properties(subscription)
             self.client.update_subscription(topic, self.client.get_subscription(topic, found.name), **properties)
+            self.counts["updated"] += 1
 
     def _rules(
         self,
@@ -136,7 +153,7 @@ class RemoteImport:
         after: QueueDescription | TopicDescription | SubscriptionDescription,
     ) -> bool:
         is_change = found != after and (self.may_update or found.user_metadata == UNFINISHED)
-        self.counts["updated" if is_change else "unchanged"] += 1
+        self.counts["unchanged"] += not is_change
         return is_change
 
 

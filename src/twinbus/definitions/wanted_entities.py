@@ -13,7 +13,7 @@ from typing import Final
 
 from twinbus.errors import ArgumentError
 from twinbus.model.descriptions import QueueDescription, RuleDescription, SubscriptionDescription, TopicDescription
-from twinbus.model.paths import path_key
+from twinbus.model.paths import path_key, subscription_path
 
 UNFINISHED: Final = "unfinished import by twinbus"
 """In the user metadata of an entity that is made in several steps, until the last one."""
@@ -29,6 +29,13 @@ class WantedEntities:
 
     def rules_of(self, subscription: SubscriptionDescription) -> tuple[RuleDescription, ...] | None:
         return self.rules.get((subscription.topic, subscription.name))
+
+    def paths(self) -> Iterator[str]:
+        """Of all entities, in the order in which they can be created."""
+        for entity in (*self.topics, *self.queues):
+            yield entity.name
+        for each in self.subscriptions:
+            yield subscription_path(each.topic, each.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ def check_unique(wanted: WantedEntities, place: str) -> None:
     """A name given twice is a mistake: one of the two would be silently ignored."""
     names = [queue.name for queue in wanted.queues] + [topic.name for topic in wanted.topics]
     _check_names(names, place)
-    _check_names((f"{each.topic}/Subscriptions/{each.name}" for each in wanted.subscriptions), place)
+    _check_names((subscription_path(each.topic, each.name) for each in wanted.subscriptions), place)
     for (topic, subscription), rules in wanted.rules.items():
         _check_names((f"{topic}/Subscriptions/{subscription}/Rules/{rule.name}" for rule in rules), place)
 

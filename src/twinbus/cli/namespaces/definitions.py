@@ -11,6 +11,7 @@ from twinbus.cli.failures import CommandFailed
 from twinbus.cli.help_pages import Group
 from twinbus.client.stock_errors import text_of_client_error
 from twinbus.errors import MessagingError
+from twinbus.rehearsal.interruption import ending_signals_interrupt
 
 app = Group("Export all entities of a namespace to a file, and import them from one.")
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from twinbus.definitions.remote_import import RemoteImport
 
 OWNER_ONLY = 0o600
+NAMED_MAX = 3
 
 WithKeysOption = Annotated[
     bool,
@@ -70,7 +72,11 @@ def import_file(
     with call.administration() as client:
         importing = RemoteImport(client, may_update=update)
         try:
-            importing.run(wanted)
+            with ending_signals_interrupt():
+                importing.run(wanted)
+        except KeyboardInterrupt:
+            typer.echo(f"twinbus: Interrupted. {_progress(file, importing)} Import it again to finish it.", err=True)
+            raise
         except Exception as failure:
             raise _partly(file, importing, failure) from failure
     counts = {what: importing.counts[what] for what in ("created", "updated", "deleted", "unchanged")}
@@ -79,11 +85,23 @@ def import_file(
 
 def _partly(file: Path, importing: "RemoteImport", failure: Exception) -> Exception:
     """The failure, with what was done before it if anything was."""
-    done = {what: number for what, number in importing.counts.items() if number and what != "unchanged"}
     text = str(failure) if isinstance(failure, MessagingError) else text_of_client_error(failure)
-    if not done or text is None:
+    if not _changes(importing) or text is None:
         return failure
-    return CommandFailed(f"{file} is imported in part ({_listed(done)}). Fix this, then import it again: {text}")
+    return CommandFailed(f"{_progress(file, importing)} Fix this, then import it again: {text}")
+
+
+def _progress(file: Path, importing: "RemoteImport") -> str:
+    names = list(importing.left.values())
+    more = [f"{len(names) - NAMED_MAX} more"] if len(names) > NAMED_MAX else []
+    left = " and ".join([", ".join(names[:NAMED_MAX]), *more])
+    # Not "nothing": the request that was under way may have been done.
+    done = _listed(_changes(importing)) or "no changes yet"
+    return f"{file} is imported in part ({done}; not finished: {left})."
+
+
+def _changes(importing: "RemoteImport") -> dict[str, int]:
+    return {what: number for what, number in importing.counts.items() if number and what != "unchanged"}
 
 
 def _listed(counts: dict[str, int]) -> str:
