@@ -1,6 +1,12 @@
 """What an operator meets when something has gone wrong names the file, the reason and what to do."""
 
+import errno
+import io
+import json
+import os
 import signal
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +23,7 @@ from tests.cli.test_advice import complaint
 from tests.cli.test_doctor import findings
 from twinbus.__main__ import INTERRUPTED
 from twinbus.cli.app import run
-from twinbus.cli.failures import FAILED, WRONG_USE
+from twinbus.cli.failures import FAILED, WRONG_USE, report_failure
 from twinbus.cli.namespaces.running import FILE_NAME
 
 
@@ -184,3 +190,76 @@ def test_an_import_that_is_interrupted_before_the_first_change_says_so(
     commands.text("namespace", "import", str(file), code=INTERRUPTED)
     said = f"{file} is imported in part (no changes yet; not finished: night). Import it again to finish it.\n"
     assert commands.errors == f"twinbus: Interrupted. {said}"
+
+
+def at_full_disk(*words: str) -> tuple[int, str]:
+    """The exit code and what is said by a command whose output goes to a disk that is full."""
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "twinbus", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+        )
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no file that is always full")
+def test_output_that_finds_no_room_is_one_line(commands: Commands) -> None:
+    for words in (["--version"], ["queue", "list", "--json", "--data", str(commands.served.data)]):
+        said = "The output cannot be written: No space left on device. What the command changed stays changed."
+        assert at_full_disk(*words) == (FAILED, f"twinbus: {said}\n")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no file that is always full")
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_message_that_was_received_into_a_file_without_room_is_shown_elsewhere(
+    commands: Commands, options: list[str]
+) -> None:
+    """It is completed, and so it is nowhere else any more."""
+    commands.text("queue", "create", "night-room")
+    commands.text("send", "night-room", "the only one")
+    code, said = at_full_disk("receive", "night-room", "--data", str(commands.served.data), *options)
+    shown, complaint = said.splitlines()
+    assert code == FAILED
+    assert [each["body"] for each in json.loads(shown)] == ["the only one"]
+    assert complaint.startswith("twinbus: The output cannot be written: ")
+    commands.text("queue", "delete", "night-room", "--yes")
+
+
+def test_a_question_that_nobody_can_answer_ends_its_line(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands.text("queue", "create", "night-asked")
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    commands.text("queue", "delete", "night-asked", code=WRONG_USE)
+    assert commands.errors.splitlines()[-1] == "twinbus: There is no terminal to confirm this at. Add --yes."
+    commands.text("queue", "delete", "night-asked", "--yes")
+
+
+def test_an_access_rule_without_a_name_is_refused_by_name(commands: Commands) -> None:
+    commands.text("access", "create", "", "--right", "send", code=WRONG_USE)
+    assert (
+        commands.errors
+        == "twinbus: '' is not a name for an access rule. Use 1 to 256 printable characters without '/'.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device."),
+        (OSError(errno.EIO, "Input/output error", "key"), "key: Input/output error."),
+        (OSError("the volume is gone"), "the volume is gone"),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "key"),
+            "key: Permission denied. Run the command as a user who may, such as the owner.",
+        ),
+    ],
+)
+def test_what_the_system_refuses_is_told_without_its_number(
+    failure: OSError, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report_failure(failure) == FAILED
+    assert capsys.readouterr().err == f"twinbus: {said}\n"

@@ -136,6 +136,8 @@ def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
     try:
         result = app(arguments, prog_name="twinbus", standalone_mode=False)
+        # What finds no room is told here, and not by the interpreter at its end. There may be no output at all.
+        print(end="", flush=True)
     except (Exception, KeyboardInterrupt) as failure:
         from twinbus.cli.failures import report_failure
 

@@ -20,6 +20,7 @@ def confirm(question: str, is_agreed: bool, otherwise: str) -> None:
     except typer.Abort:
         if sys.stdin.isatty():
             raise
+        typer.echo(err=True)
         raise ArgumentError("There is no terminal to confirm this at. Add --yes.") from None
     if not is_agreed:
         raise CommandFailed(otherwise)

@@ -44,16 +44,36 @@ def report_failure(failure: BaseException) -> int:
             # The command line and the names of files are bytes, which are text in most cases.
             return _complain(f"{failure.object!r} is not text in UTF-8.", WRONG_USE)
         case BrokenPipeError():
-            # The reader of our output has gone; nothing more can be written to it, not even at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _give_up_output()  # whoever read it has gone
             return FAILED
-        case MessagingError() | OSError():
+        case MessagingError():
             return _complain(str(failure), FAILED)
+        case OSError():
+            return _complain(_refusal(failure), FAILED)
         case KeyboardInterrupt() | typer.Abort():
             return INTERRUPTED
         case Exception():
             return _report_other(failure)
     raise failure
+
+
+def _refusal(failure: OSError) -> str:
+    """Of the system, which numbers its errors for programs."""
+    try:
+        print(end="", flush=True)
+    except OSError as refused:
+        _give_up_output()
+        return f"The output cannot be written: {refused.strerror}. What the command changed stays changed."
+    if failure.strerror is None:
+        return str(failure)
+    place = "" if failure.filename is None else f"{failure.filename}: "
+    advice = " Run the command as a user who may, such as the owner." if isinstance(failure, PermissionError) else ""
+    return f"{place}{failure.strerror}.{advice}"
+
+
+def _give_up_output() -> None:
+    """Nothing more can be written to it, not even at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _wrong_value(wrong: typer.BadParameter) -> str:

@@ -23,7 +23,7 @@ from twinbus.cli.messages.bulk_messages import (
     path_of,
     peek_merged,
 )
-from twinbus.cli.messages.message_records import counted, record_of, show
+from twinbus.cli.messages.message_records import counted, record_of, show, show_taken
 from twinbus.cli.property_values import PAIR_METAVAR, TYPE_NAMES, for_official_client, read_pairs
 from twinbus.client.stock_errors import text_of_client_error
 from twinbus.errors import ArgumentError
@@ -200,9 +200,9 @@ def receive(
     except BaseException:
         # After Ctrl-C too: messages that were completed are nowhere else any more.
         if records:
-            show(call.output, records)
+            show_taken(call.output, records)
         raise
-    show(call.output, records)
+    show_taken(call.output, records)
 
 
 def peek(

@@ -1,6 +1,8 @@
 """Messages as commands print them: a message of the official client or of ours in, a record or a table out."""
 
+import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from twinbus.cli.output import Output
@@ -67,6 +69,19 @@ def show(output: Output, records: list[dict[str, Any]]) -> None:
         return
     columns = COLUMNS if not any(record[REASON] for record in records) else (*COLUMNS[:-1], REASON, COLUMNS[-1])
     output.table(columns, [record | {"body": _short(record["body"])} for record in records])
+
+
+def show_taken(output: Output, records: list[dict[str, Any]]) -> None:
+    """Which are nowhere else any more: if there is no room for the output, they are among the errors."""
+    try:
+        show(output, records)
+        print(end="", flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        with redirect_stdout(sys.stderr):
+            show(Output(as_json=True), records)
+        raise
 
 
 def counted(count: int) -> str:

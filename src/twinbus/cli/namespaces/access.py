@@ -41,8 +41,10 @@ def show(call: Call, name: NameArgument, *, entity: EntityOption = None) -> None
 @command(app, "create")
 def create(call: Call, name: NameArgument, *, right: RightOption, entity: EntityOption = None) -> None:
     """Create an access rule with two new keys, and show its connection strings."""
-    if "/" in name:
-        raise ArgumentError(f"'{name}' is not a name for an access rule. Remove the '/'.")
+    if "/" in name or not name:
+        raise ArgumentError(
+            f"'{name}' is not a name for an access rule. Use 1 to 256 printable characters without '/'."
+        )
     body = {"rights": [each.value for each in right]}
     _print(call, call.ask("PUT", _place(f"/{quote(name, safe='')}", entity), body), entity)
 
