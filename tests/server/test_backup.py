@@ -6,6 +6,8 @@ import resource
 import shutil
 import sqlite3
 import stat
+import subprocess
+import sys
 import tarfile
 import threading
 from pathlib import Path
@@ -288,6 +290,22 @@ def stopped(tmp_path: Path) -> Path:
     Catalog.in_file(folder.path / "catalog.db", "shop", 0).close()
     folder.close()
     return folder.path
+
+
+@pytest.mark.parametrize("closed", ["stores", MANIFEST])
+def test_a_backup_that_may_not_be_read_is_not_called_damaged(backup: Path, tmp_path: Path, closed: str) -> None:
+    """Who is told so throws it away."""
+    copy = tmp_path / "copy"
+    shutil.copytree(backup, copy)
+    (copy / closed).chmod(0)
+    without_rights = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []
+    if without_rights and shutil.which(without_rights[0]) is None:
+        pytest.skip("root may read everything")
+    command = [*without_rights, sys.executable, "-m", "twinbus", "restore", str(copy), "--check"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    (copy / closed).chmod(0o700)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"twinbus: {copy / closed}: Permission denied. ")
 
 
 def disk_with(monkeypatch: pytest.MonkeyPatch, free: int) -> None:

@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
@@ -116,6 +115,8 @@ def read_manifest(backup: Path) -> Manifest:
         manifest = Manifest(**json.loads((backup / MANIFEST).read_text()))
     except FileNotFoundError:
         raise ArgumentError(f"{backup} is not a complete backup: it has no {MANIFEST}.") from None
+    except PermissionError:
+        raise  # which says nothing about the backup
     except (OSError, ValueError, TypeError):
         raise StoreDamaged(f"{backup / MANIFEST} cannot be read. Use another backup.") from None
     if not manifest.is_valid():
@@ -150,7 +151,7 @@ def restore(backup: Path, folder: Path) -> Manifest:
     if draft.is_symlink():
         raise ArgumentError(f"{draft} is a link. Move it away first.")
     require_elsewhere(folder)
-    require_room(draft, sum((backup / name).stat().st_size for name in manifest.files))
+    require_room(folder, sum((backup / name).stat().st_size for name in manifest.files))
     highest = highest_missing(draft)
     holding = DataFolder(draft)
     try:
@@ -200,16 +201,21 @@ def _clear(draft: Path) -> None:
             each.unlink()
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    return (each for each in sorted(folder.rglob("*")) if each.is_file() and each != folder / MANIFEST)
+def _files(folder: Path) -> list[Path]:
+    """Without the manifest. Raises OSError for a folder that cannot be read, which is not an empty one."""
+
+    def refuse(fault: OSError) -> None:
+        raise fault
+
+    found = [Path(above, name) for above, _, names in os.walk(folder, onerror=refuse) for name in names]
+    return sorted(each for each in found if each.is_file() and each != folder / MANIFEST)
 
 
 def _copy_folder(source: Path, target: Path) -> None:
-    for file in sorted(source.rglob("*")) if source.is_dir() else ():
-        if file.is_file():
-            place = target / file.relative_to(source)
-            make_folder(place.parent)
-            copy_file(file, place)
+    for file in _files(source) if source.is_dir() else ():
+        place = target / file.relative_to(source)
+        make_folder(place.parent)
+        copy_file(file, place)
 
 
 def _copy_witness(witness: Path, folder: Path) -> None:
