@@ -9,7 +9,7 @@ from tests.pipeline.source.bus import Bus, bodies, names, rows
 from tests.pipeline.source.micro_batches import Query
 from twinbus.errors import MessagingError
 from twinbus.pipeline.connection_options import OptionError
-from twinbus.pipeline.source.access.connections import Detect
+from twinbus.pipeline.source.access.connections import CONNECTIONS, Detect
 from twinbus.pipeline.source.live_entity import SourceFailed, SourceUnavailable, detected, plain
 from twinbus.pipeline.source.offsets import BrowseOffset, OffsetError, lag
 from twinbus.testing.local_namespace import STORE_COUNT_DEFAULT
@@ -361,6 +361,40 @@ def test_a_queue_that_was_made_again_is_read_from_its_first_message_however_many
     assert query.kept == names(5) + names(count, "new")
 
 
+@pytest.mark.parametrize("count", [2, 5, 9])
+def test_a_queue_elsewhere_that_was_made_again_between_two_runs_is_known_by_its_messages(bus: Bus, count: int) -> None:
+    """There nobody says when it was created."""
+    path = bus.queue(enable_partitioning=True)
+    bus.spread(path, names(40))
+    query = Query(lambda: bus.stream(path, plain))
+    query.run()
+    CONNECTIONS.close()  # another run is another process
+    query.run()
+    assert sorted(query.kept) == sorted(names(40))
+    CONNECTIONS.close()
+    make_again(bus, path, enable_partitioning=True)
+    new = [f"new{number}" for number in range(20 * count)]
+    bus.spread(path, new)
+    query.run()
+    assert sorted(query.kept) == sorted(names(40) + new)
+    CONNECTIONS.close()
+    bus.spread(path, ["last"])
+    query.run()
+    assert sorted(query.kept) == sorted([*names(40), *new, "last"])
+
+
+def test_a_queue_elsewhere_is_the_same_although_its_first_messages_were_taken(bus: Bus) -> None:
+    path = bus.queue()
+    bus.send(path, names(5))
+    query = Query(lambda: bus.stream(path, plain))
+    query.run()
+    CONNECTIONS.close()
+    bus.take(path, 5)
+    bus.send(path, ["last"])
+    query.run()
+    assert query.kept == [*names(5), "last"]
+
+
 def test_where_a_query_was_told_to_start_holds_for_the_queue_of_that_time_alone(bus: Bus) -> None:
     path = bus.queue()
     bus.send(path, names(5))
@@ -394,6 +428,6 @@ def test_a_queue_that_is_made_again_between_two_batches_of_a_run_is_read_from_it
     assert bodies(rows(reader, reader.partitions(second, second))) == names(4, "new")
 
 
-def make_again(bus: Bus, path: str) -> None:
+def make_again(bus: Bus, path: str, **properties: Any) -> None:
     bus.namespace.administration.delete_queue(path)
-    bus.namespace.create_queue(path)
+    bus.namespace.create_queue(path, **properties)

@@ -5,14 +5,17 @@ the offsets are enough.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from twinbus.clock import Millis
+from twinbus.model.wire_names import MessageState
 from twinbus.pipeline.source.access.entity_access import (
     EntityAccess,
     Head,
+    Wanted,
     creation_time,
+    enqueued_at,
     mean_size,
     was_created_again,
 )
@@ -33,6 +36,8 @@ from twinbus.pipeline.source.streamed_entity import StreamedEntity
 
 log = logging.getLogger(__name__)
 
+_IN_PLACE = (MessageState.ACTIVE, MessageState.DEFERRED)
+
 
 class BrowseStream:
     def __init__(
@@ -46,6 +51,8 @@ class BrowseStream:
         self.entity = StreamedEntity(options, entity, monotonic)
         self._options = options
         self._wall = wall
+        self._compared: tuple[BrowseOffset, bool] | None = None
+        """Where this run began, and whether that was in an entity that is gone."""
 
     def latest(self, start: JsonOffset, limit: BatchLimit) -> JsonOffset:
         """Where a batch from `start` on should end; `start` itself if there is nothing to read."""
@@ -79,7 +86,8 @@ class BrowseStream:
     ) -> BrowseOffset | None:
         ends = {head.fragment: head.end for head in heads}
         self.entity.reported = reported_ends(self._options.path, ends)
-        positions = await self._positions(access, before, heads)
+        over = set() if before is None else await self._started_over(access, before, heads)
+        positions = await self._positions(access, before, heads, over)
         if positions is None:
             return None
         if self._options.visibility_lag_s:
@@ -88,22 +96,27 @@ class BrowseStream:
         admitted = await self._admitted(access, positions, ends, row_limit(*limit, size))
         # A namespace that does not say it just now does not make it unknown.
         created_at = creation_time(heads) or (None if before is None else before.created_at)
-        admitted = replace(admitted, tasks=self.entity.tasks(admitted.ranges(), size), created_at=created_at)
+        seen = {
+            **({} if before is None or over else before.seen),
+            **{head.fragment: head.seen for head in heads if head.seen},
+        }
+        admitted = replace(admitted, tasks=self.entity.tasks(admitted.ranges(), size), created_at=created_at, seen=seen)
         left = {fragment: number for fragment, number in admitted.end.items() if number < ends.get(fragment, 0)}
         await self.entity.report_oldest(access, left)
         return admitted
 
     async def _positions(
-        self, access: EntityAccess, before: BrowseOffset | None, heads: Sequence[Head]
+        self, access: EntityAccess, before: BrowseOffset | None, heads: Sequence[Head], over: Collection[int]
     ) -> Positions | None:
-        """Where this batch starts in each fragment; None as long as a new query has nothing to start with."""
+        """Where this batch starts in each fragment; None as long as a new query has nothing to start with. The numbers of fragments
+        that are `over` have started over: these are read from their first message."""
         if before is None:
             found = await self._starts(access, heads, self._options)
             # A start that moves with time has to be written down before anything is read; an edge that does not,
             # need not.
             is_empty = all(found[head.fragment] >= head.end for head in heads)
             return None if is_empty and self._options.start is Edge.EARLIEST else found
-        reached = self._still_there(before, heads) if access.is_own else before.end
+        reached = {fragment: number for fragment, number in before.end.items() if fragment not in over}
         self._report_loss(reached, heads)
         unknown = [head for head in heads if head.fragment not in before.end]
         # The ends of all were known when the query began at them: one that was not there had nothing then.
@@ -129,14 +142,15 @@ class BrowseStream:
         firsts = {head.fragment: min(head.first, targets.get(head.fragment, head.first)) for head in heads}
         return {fragment: max(number, firsts.get(fragment, number)) for fragment, number in positions.items()}
 
-    def _still_there(self, before: BrowseOffset, heads: Sequence[Head]) -> Positions:
-        """Where the query was, without fragments whose numbers have started over since: those of an entity that was created again,
-        and those that end before where the query was."""
-        reached = before.end
-        if was_created_again(before.created_at, creation_time(heads)):
-            over = set(reached)
+    async def _started_over(self, access: EntityAccess, before: BrowseOffset, heads: Sequence[Head]) -> set[int]:
+        """Fragments whose numbers have started over since: those of an entity that was created again, and those that end before where
+        the query was. Elsewhere the last message of a fragment may just be gone."""
+        if was_created_again(before.created_at, creation_time(heads)) or await self._is_replaced(access, before):
+            over = set(before.end)
+        elif access.is_own:
+            over = {head.fragment for head in heads if before.end.get(head.fragment, 0) > head.end}
         else:
-            over = {head.fragment for head in heads if reached.get(head.fragment, 0) > head.end}
+            over = set()
         if over:
             text = f"'{self._options.path}' was deleted and created again, and its sequence numbers start again."
             if self._options.fails_on_data_loss:
@@ -144,7 +158,17 @@ class BrowseStream:
                     f"{text} Use another checkpointLocation, or failOnDataLoss=false to read it from the start."
                 )
             log.warning(text)
-        return {fragment: number for fragment, number in reached.items() if fragment not in over}
+        return over
+
+    async def _is_replaced(self, access: EntityAccess, before: BrowseOffset) -> bool:
+        """Whether other messages have the numbers of those that were seen. Looked up once in a run: each of them takes a request."""
+        if self._compared is None:
+            is_replaced = False
+            for seen in {each for found in before.seen.values() for each in found}:
+                page = await access.page(Wanted(seen.number, seen.number + 1, 1, _IN_PLACE))
+                is_replaced |= any(enqueued_at(message) != seen.enqueued_at for message in page.messages())
+            self._compared = before, is_replaced
+        return self._compared == (before, True)
 
     async def _admitted(
         self, access: EntityAccess, positions: Positions, ends: Mapping[int, int], limit: int | None

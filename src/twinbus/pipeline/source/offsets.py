@@ -12,15 +12,17 @@ run again, by a later release or with other options, has to make the same ones. 
 query knows its own claims again after a crash.
 
 Numbers are those of one entity, and one that is deleted and created again under its name gives them again: so an offset says
-when its entity was created, in milliseconds since 1970, where the namespace does.
+when its entity was created, in milliseconds since 1970, where the namespace does. Elsewhere one of a browsing query has some
+messages that were `"seen"`, as pairs of number and enqueued time: another message under such a number is one of another entity.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError
+from twinbus.pipeline.source.access.entity_access import Seen
 from twinbus.pipeline.source.ranges import Range, by_fragment
 
 VERSION = 1
@@ -32,7 +34,7 @@ NEW_QUERY: JsonOffset = {"v": VERSION}
 OLDEST = "oldest"
 """In what is reported: when the oldest message was enqueued that no batch has yet, in milliseconds since 1970."""
 _BROWSE, _CONSUME = "browse", "consume"
-_TASKS, _CREATED = "tasks", "created"
+_TASKS, _CREATED, _SEEN = "tasks", "created", "seen"
 
 
 class OffsetError(ArgumentError):
@@ -48,8 +50,11 @@ class BrowseOffset:
     end: Positions
     tasks: int | None = None
     created_at: Millis | None = None
+    seen: Mapping[int, Sequence[Seen]] = field(default_factory=dict)
+    """By fragment, where nobody says when the entity was created."""
 
     def to_json(self) -> JsonOffset:
+        seen = {str(fragment): [list(each) for each in found] for fragment, found in sorted(self.seen.items())}
         return {
             "v": VERSION,
             "mode": _BROWSE,
@@ -57,6 +62,7 @@ class BrowseOffset:
             "from": _named(self.start),
             "to": _named(self.end),
             **_known({_TASKS: self.tasks, _CREATED: self.created_at}),
+            **({_SEEN: seen} if seen else {}),
         }
 
     def ranges(self) -> list[Range]:
@@ -68,7 +74,9 @@ class BrowseOffset:
         """None for a new query. Raises OffsetError."""
         if not _is_of(offset, _BROWSE, entity):
             return None
-        return cls(entity, _numbered(offset["from"]), _numbered(offset["to"]), offset.get(_TASKS), offset.get(_CREATED))
+        seen = {int(fragment): [Seen(*each) for each in found] for fragment, found in offset.get(_SEEN, {}).items()}
+        start, end = _numbered(offset["from"]), _numbered(offset["to"])
+        return cls(entity, start, end, offset.get(_TASKS), offset.get(_CREATED), seen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,13 @@ from twinbus.pipeline.source.ranges import Range
 ALL_STATES = tuple(MessageState)
 
 
+class Seen(NamedTuple):
+    """A message that is or was there."""
+
+    number: int
+    enqueued_at: Millis
+
+
 class Head(NamedTuple):
     """Where a fragment begins and ends."""
 
@@ -25,6 +32,7 @@ class Head(NamedTuple):
     size_bytes: int  # of `message_count` messages
     message_count: int
     created_at: Millis | None = None  # the entity; None: the namespace does not say
+    seen: tuple[Seen, ...] = ()  # where it does not: some messages, by which the entity is known again
 
 
 class Claim(NamedTuple):

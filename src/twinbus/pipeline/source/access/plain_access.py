@@ -21,9 +21,9 @@ from twinbus.model import wire_names
 from twinbus.model.message_limits import PEEK_COUNT_MAX
 from twinbus.model.paths import SubQueue, parse_address
 from twinbus.model.received_payload import BROKER_ANNOTATIONS, BROKER_DELIVERY_ANNOTATIONS, read_front, without
-from twinbus.model.wire_names import SEQUENCE_BITS
+from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.pipeline.copy_ids import rename
-from twinbus.pipeline.source.access.entity_access import Claim, Head, Wanted
+from twinbus.pipeline.source.access.entity_access import Claim, Head, Seen, Wanted, enqueued_at
 from twinbus.pipeline.source.ranges import Range, by_fragment, fragment_of, in_pieces, runs
 
 CREDIT_MAX = 1_000
@@ -43,6 +43,7 @@ class PlainAccess:
         self._entity = namespace.entity(path)
         self._firsts: dict[int, int] = {}
         self._ends: dict[int, int] = {}
+        self._seen: dict[int, tuple[Seen, Seen]] = {}
         self._seen_bytes = self._seen_count = 0
         self.asked_count = 0
         """Questions for where a fragment ends."""
@@ -64,7 +65,8 @@ class PlainAccess:
 
     def _head(self, fragment: int) -> Head:
         first, end = self._firsts[fragment], self._ends[fragment]
-        return Head(fragment, True, first, end, end - first, None, self._seen_bytes, self._seen_count)
+        seen = self._seen.get(fragment, ())
+        return Head(fragment, True, first, end, end - first, None, self._seen_bytes, self._seen_count, seen=seen)
 
     async def _first_from(self, number: int) -> int | None:
         """The lowest number at or above it, whichever fragment it is in."""
@@ -75,8 +77,17 @@ class PlainAccess:
         self._seen_bytes += len(found[0].payload)
         self._seen_count += 1
         answer = _number(found[0])
+        self._remember(found[0])
         # Peek over several fragments promises no order; what lies behind is known already.
         return answer if answer >= number else None
+
+    def _remember(self, message: ReceivedMessage) -> None:
+        """The first and the last of a fragment. One that is scheduled gets another number when it becomes active."""
+        if message.state is MessageState.SCHEDULED:
+            return
+        seen = Seen(_number(message), enqueued_at(message))
+        first, last = self._seen.get(fragment_of(seen.number), (seen, seen))
+        self._seen[fragment_of(seen.number)] = min(first, seen), max(last, seen)
 
     async def _end_of(self, number: int) -> int:
         """One above the last number of its fragment."""
