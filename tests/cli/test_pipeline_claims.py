@@ -104,6 +104,12 @@ def test_what_makes_no_sense_is_refused(commands: Commands, tmp_path: Path) -> N
     logged(tmp_path, 0, {"v": 1}, "-")
     commands.text("pipeline", "release-claims", "claims-none", "--checkpoint", str(tmp_path), code=2)
     assert "does not belong to a query with mode=consume" in commands.errors
+    (tmp_path / "offsets" / "0").write_bytes(b"v1\n{}\n\xff")
+    commands.text("pipeline", "release-claims", "claims-none", "--checkpoint", str(tmp_path), code=2)
+    assert "does not belong to a query with mode=consume" in commands.errors
+    logged(tmp_path, 0, {"v": 1, "mode": "consume", "entity": "claims-none", "owner": "first"})
+    commands.text("pipeline", "release-claims", "claims-none", "--checkpoint", str(tmp_path), code=2)
+    assert "The checkpoint is damaged" in commands.errors
     logged(tmp_path, 1, offset("claims-other", "first"))
     commands.text("pipeline", "release-claims", "claims-none", "--checkpoint", str(tmp_path), code=2)
     assert "claims messages of 'claims-other', not of 'claims-none'" in commands.errors

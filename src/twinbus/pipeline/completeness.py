@@ -25,7 +25,7 @@ from twinbus.pipeline.source.access.entity_access import (
 )
 from twinbus.pipeline.source.checkpoints import logged_offsets
 from twinbus.pipeline.source.live_entity import LiveEntity
-from twinbus.pipeline.source.offsets import BrowseOffset, ConsumeOffset, JsonOffset, created_at
+from twinbus.pipeline.source.offsets import BrowseOffset, ConsumeOffset, JsonOffset
 from twinbus.pipeline.source.options import Mode
 from twinbus.pipeline.source.ranges import Range, fragment_of
 
@@ -103,22 +103,29 @@ async def _complete(access: EntityAccess, committed: JsonOffset) -> list[Complet
     heads = await access.heads()
     if not all(head.is_available for head in heads):
         return None
-    if was_created_again(created_at(committed), creation_time(heads)):
-        committed = {}  # of other messages
+    done = _offset_of(committed)
+    if done is not None and was_created_again(done.created_at, creation_time(heads)):
+        done = None  # it is of other messages
     found = []
     for head in heads:
-        reached = await _reached(access, head, committed)
+        reached = await _reached(access, head, done)
         found.append(Complete(head.fragment, min(reached, head.end) - 1, head.end - 1))
     return found
 
 
-async def _reached(access: EntityAccess, head: Head, committed: JsonOffset) -> int:
+def _offset_of(committed: JsonOffset) -> BrowseOffset | ConsumeOffset | None:
+    """Raises OffsetError."""
+    if "mode" not in committed:
+        return None
+    kind = BrowseOffset if committed["mode"] == Mode.BROWSE.value else ConsumeOffset
+    return kind.from_json(committed, committed.get("entity", ""))
+
+
+async def _reached(access: EntityAccess, head: Head, done: BrowseOffset | ConsumeOffset | None) -> int:
     """The first number that is not known to be captured. What is below the first message is captured or gone."""
-    if committed.get("mode") == Mode.BROWSE.value:
-        browsed = BrowseOffset.from_json(committed, committed["entity"])
-        return head.first if browsed is None else max(head.first, browsed.end.get(head.fragment, 0))
-    consumed = ConsumeOffset.from_json(committed, committed["entity"]) if committed.get("mode") else None
-    claims = () if consumed is None else consumed.claim
+    if isinstance(done, BrowseOffset):
+        return max(head.first, done.end.get(head.fragment, 0))
+    claims = () if done is None else done.claim
     return await _first_left(access, head, sorted(item for item in claims if fragment_of(item[0]) == head.fragment))
 
 

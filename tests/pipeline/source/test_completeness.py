@@ -58,6 +58,14 @@ def test_nothing_of_an_entity_that_was_made_again_is_complete_because_of_the_one
     assert complete(bus, path, consumed.to_json()) == [Complete(0, 0, 10)]
 
 
+@pytest.mark.parametrize(
+    "committed",
+    [{"mode": "browse"}, {"v": 1, "mode": "browse", "entity": "q"}, {"v": 1, "mode": "consume", "created": "now"}],
+)
+def test_a_checkpoint_that_is_damaged_has_no_number(bus: Bus, committed: JsonOffset) -> None:
+    assert complete(bus, bus.queue(), committed) is None
+
+
 def test_an_entity_that_is_gone_has_no_number(bus: Bus) -> None:
     assert complete(bus, "nowhere", {}) is None
 

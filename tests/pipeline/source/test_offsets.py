@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from twinbus.pipeline.source.access.entity_access import Seen
 from twinbus.pipeline.source.offsets import (
     NEW_QUERY,
     BrowseOffset,
     ConsumeOffset,
+    JsonOffset,
     OffsetError,
     lag,
     reported_ends,
@@ -16,8 +18,8 @@ from twinbus.pipeline.source.offsets import (
 )
 
 THIRD = 3 << 48
-BROWSE = BrowseOffset("q", {0: 1, 3: THIRD + 1}, {0: 5, 3: THIRD + 1}, 2)
-CONSUME = ConsumeOffset("q", "me", ((1, 5), (7, 8), (THIRD + 1, THIRD + 3)), 3)
+BROWSE = BrowseOffset("q", {0: 1, 3: THIRD + 1}, {0: 5, 3: THIRD + 1}, 2, 1_700, {0: [Seen(1, 1_800), Seen(4, 1_900)]})
+CONSUME = ConsumeOffset("q", "me", ((1, 5), (7, 8), (THIRD + 1, THIRD + 3)), 3, 1_700)
 
 
 def test_offsets_survive_spark_which_keeps_them_as_json() -> None:
@@ -54,6 +56,23 @@ def test_a_checkpoint_of_another_mode_or_entity_is_refused() -> None:
 def test_a_checkpoint_of_another_version_is_refused() -> None:
     with pytest.raises(OffsetError, match="version 2"):
         BrowseOffset.from_json({"v": 2}, "q")
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"v": 1, "mode": "browse"},
+        {"v": 1, "mode": "browse", "entity": "q", "from": {"0": 1}},
+        {"v": 1, "mode": "browse", "entity": "q", "from": {"0": 1}, "to": 5},
+        {"v": 1, "mode": "browse", "entity": "q", "from": {"0": 1}, "to": {"0": "x"}},
+        {"v": 1, "mode": "consume", "entity": "q", "owner": "me"},
+        {"v": 1, "mode": "consume", "entity": "q", "owner": "me", "claim": {"0": [[1]]}},
+    ],
+)
+def test_an_offset_that_is_damaged_is_refused_in_one_line(damaged: JsonOffset) -> None:
+    kind = ConsumeOffset if damaged["mode"] == "consume" else BrowseOffset
+    with pytest.raises(OffsetError, match=r"The checkpoint is damaged: .*\."):
+        kind.from_json(damaged, "q")
 
 
 def test_lag_is_what_lies_between_the_end_of_a_batch_and_the_end_of_the_entity() -> None:

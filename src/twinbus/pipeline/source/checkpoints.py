@@ -38,17 +38,17 @@ def _numbers(folder: Path) -> set[int]:
 
 
 def _offset_of(checkpoint: Path, batch: int, entity: str) -> ConsumeOffset:
-    found = [
-        offset for offset in logged_offsets((checkpoint / "offsets" / str(batch)).read_text()) if "owner" in offset
-    ]
+    log = (checkpoint / "offsets" / str(batch)).read_text(errors="replace")
+    found = [offset for offset in logged_offsets(log) if {"mode", "owner"} <= offset.keys()]
     if not found:
         raise OffsetError(f"'{checkpoint}' does not belong to a query with mode=consume: it has no claims.")
     for offset in found:
-        if path_key(offset["entity"]) == path_key(entity):
-            claimed = ConsumeOffset.from_json(offset, offset["entity"])
+        of = str(offset.get("entity"))
+        if path_key(of) == path_key(entity):
+            claimed = ConsumeOffset.from_json(offset, of)
             assert claimed is not None
             return claimed
-    named = ", ".join(f"'{offset['entity']}'" for offset in found)
+    named = ", ".join(f"'{offset.get('entity')}'" for offset in found)
     raise OffsetError(f"'{checkpoint}' belongs to a query that claims messages of {named}, not of '{entity}'.")
 
 

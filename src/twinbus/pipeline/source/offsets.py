@@ -16,7 +16,8 @@ when its entity was created, in milliseconds since 1970, where the namespace doe
 messages that were `"seen"`, as pairs of number and enqueued time: another message under such a number is one of another entity.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -72,11 +73,12 @@ class BrowseOffset:
     @classmethod
     def from_json(cls, offset: Mapping[str, Any], entity: str) -> "BrowseOffset | None":
         """None for a new query. Raises OffsetError."""
-        if not _is_of(offset, _BROWSE, entity):
-            return None
-        seen = {int(fragment): [Seen(*each) for each in found] for fragment, found in offset.get(_SEEN, {}).items()}
-        start, end = _numbered(offset["from"]), _numbered(offset["to"])
-        return cls(entity, start, end, offset.get(_TASKS), offset.get(_CREATED), seen)
+        with _well_formed():
+            if not _is_of(offset, _BROWSE, entity):
+                return None
+            seen = {int(fragment): [Seen(*each) for each in found] for fragment, found in offset.get(_SEEN, {}).items()}
+            start, end = _numbered(offset["from"]), _numbered(offset["to"])
+            return cls(entity, start, end, offset.get(_TASKS), offset.get(_CREATED), seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +108,11 @@ class ConsumeOffset:
     @classmethod
     def from_json(cls, offset: Mapping[str, Any], entity: str) -> "ConsumeOffset | None":
         """None for a new query. Raises OffsetError."""
-        if not _is_of(offset, _CONSUME, entity):
-            return None
-        claim = tuple((int(first), int(end)) for ranges in offset["claim"].values() for first, end in ranges)
-        return cls(entity, str(offset["owner"]), claim, offset.get(_TASKS), offset.get(_CREATED))
-
-
-def created_at(offset: Mapping[str, Any]) -> Millis | None:
-    """When the entity was created that the offset is of; None if it does not say."""
-    found = offset.get(_CREATED)
-    return None if found is None else int(found)
+        with _well_formed():
+            if not _is_of(offset, _CONSUME, entity):
+                return None
+            claim = tuple((int(first), int(end)) for ranges in offset["claim"].values() for first, end in ranges)
+            return cls(entity, str(offset["owner"]), claim, offset.get(_TASKS), offset.get(_CREATED))
 
 
 def reported_ends(entity: str, ends: Positions) -> JsonOffset:
@@ -139,6 +136,14 @@ def lag(end: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[int, int]:
     return {
         fragment: max(0, to - reached.get(fragment, to)) for fragment, to in _numbered(latest.get("to", {})).items()
     }
+
+
+@contextmanager
+def _well_formed() -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as wrong:
+        raise OffsetError(f"The checkpoint is damaged: an offset in it cannot be read ({wrong!r}).") from None
 
 
 def _is_of(offset: Mapping[str, Any], mode: str, entity: str) -> bool:
