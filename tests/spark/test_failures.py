@@ -1,5 +1,7 @@
 """Texts as Spark makes them, shortened."""
 
+import pytest
+
 from twinbus.pipeline.failures import reason_of
 
 STREAM = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] \
@@ -20,6 +22,35 @@ twinbus.errors.EntityNotFound: The messaging entity 'orders' could not be found.
 
 def test_the_reason_is_what_our_code_raised_deepest() -> None:
     assert reason_of(RuntimeError(STREAM)) == ("The messaging entity 'orders' could not be found. Create it.", False)
+
+
+FULL = """An error occurred while calling o76.save.
+: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/lake/entity=q. SQLSTATE: 58030
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.taskFailedWhileWritingRowsError(QueryExecutionErrors.scala:827)
+Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device
+\t... 29 more
+\tSuppressed: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device
+\tCaused by: java.io.IOException: something else
+Caused by: java.io.IOException: No space left on device
+\t... 41 more
+"""
+FULL_IN_A_BATCH = f"""[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] An error \
+occurred in the user provided function in foreach batch sink. Reason: Traceback (most recent call last):
+  File "lake.py", line 9, in write_batch
+    raise Py4JJavaError(
+py4j.protocol.Py4JJavaError: {FULL}
+ SQLSTATE: 39000 SQLSTATE: XXKST"""
+
+
+@pytest.mark.parametrize("text", [FULL, FULL_IN_A_BATCH])
+def test_a_disk_that_is_full_is_named_as_the_cause(text: str) -> None:
+    said = "Task failed while writing rows to file:/lake/entity=q: No space left on device"
+    assert reason_of(RuntimeError(text)) == (said, False)
+
+
+def test_what_spark_refuses_in_a_batch_is_reported_without_its_codes() -> None:
+    text = "Traceback (most recent call last):\npyspark.errors.AnalysisException: [PATH_NOT_FOUND] No path. SQLSTATE: 42K03\n"
+    assert reason_of(RuntimeError(text)) == ("No path.", False)
 
 
 def test_what_spark_says_itself_is_reported_without_its_codes() -> None:

@@ -16,8 +16,12 @@ from twinbus.errors import MessagingError
 # The last line of a traceback: the class with its modules, and the text.
 _RAISED = re.compile(r"^(?:(?P<module>[\w.]+)\.)?(?P<name>[A-Z]\w*): (?P<text>.+)$", re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last):"
-# What py4j makes of a Java exception: a line on its own call, then the class and the text.
-_JAVA_TEXT = re.compile(r"\AAn error occurred while calling \S+\n: (?:[\w.$]+: )?(?P<text>.+)$", re.MULTILINE)
+# What py4j makes of a Java exception: a line on its own call, then the class and the text. In a traceback it is one of Python too.
+_JAVA_TEXT = re.compile(
+    r"^(?:py4j\.[\w.]+: )?An error occurred while calling \S+\n: (?:[\w.$]+: )?(?P<text>.+)$", re.MULTILINE
+)
+# The last one lies deepest; those of suppressed exceptions are indented.
+_JAVA_CAUSE = re.compile(r"^Caused by: [\w.$]+: (?P<text>.+)$", re.MULTILINE)
 # [ERROR_CLASS] text SQLSTATE: 12345
 _SPARK_TEXT = re.compile(r"^(?:\[[A-Z_.]+\] )?(?P<text>.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 
@@ -44,14 +48,26 @@ class Reason(NamedTuple):
 def reason_of(failure: BaseException) -> Reason:
     text = str(failure)
     _, traceback, behind = text.rpartition(_TRACEBACK)
+    java = _JAVA_TEXT.search(behind)
+    if java is not None:
+        return Reason(_java_reason(java["text"], behind), False)
     raised = _RAISED.search(behind) if traceback else None
     if raised is not None:
-        return Reason(raised["text"].strip(), _is_transient(raised["module"] or "", raised["name"]))
+        return Reason(_without_codes(raised["text"]), _is_transient(raised["module"] or "", raised["name"]))
     if _SOURCE_GONE.search(text):
         return Reason(_SOURCE_GONE_TEXT, True)
-    java = _JAVA_TEXT.search(text)
-    found = _SPARK_TEXT.search(text if java is None else java["text"])
-    return Reason(found["text"].strip() if found is not None else type(failure).__name__, False)
+    return Reason(_without_codes(text) or type(failure).__name__, False)
+
+
+def _java_reason(said: str, stack: str) -> str:
+    causes = [_without_codes(cause["text"]) for cause in _JAVA_CAUSE.finditer(stack)]
+    text = _without_codes(said)
+    return f"{text.rstrip('.')}: {causes[-1]}" if causes and causes[-1] not in text else text
+
+
+def _without_codes(text: str) -> str:
+    found = _SPARK_TEXT.search(text)
+    return "" if found is None else found["text"].strip()
 
 
 def _is_transient(module: str, name: str) -> bool:
