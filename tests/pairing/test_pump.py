@@ -437,6 +437,32 @@ def test_messages_go_home_after_the_clock_of_the_broker_was_set(ahead_s: int) ->
 
 
 @pytest.mark.rule("B8")
+def test_the_shortest_locks_are_no_sign_of_another_clock() -> None:
+    """A message is a moment on its way, so that nothing is left of five seconds but a little less."""
+    bench = Bench()
+    for number in range(2 * LATE_PASSES_MAX):
+        bench.put(number, lock=4_990)
+        bench.do_pass()
+    bench.requests.clear()
+    bench.put(99, lock=4_990)
+    bench.clock.advance(4_500)
+    bench.do_pass()
+    assert bench.sent() == []
+    assert bench.pump.memory.lock_duration == 4_990
+
+
+@pytest.mark.rule("B8")
+def test_a_clock_that_was_misjudged_is_forgotten_with_the_locks_that_were_measured_by_it() -> None:
+    bench = Bench()
+    for number in range(LATE_PASSES_MAX):
+        bench.put(number, lock=500)
+        bench.do_pass()
+    bench.put(99, lock=4_990)
+    bench.do_pass()
+    assert bench.pump.memory.lock_duration == 4_990
+
+
+@pytest.mark.rule("B8")
 def test_a_message_that_waited_here_until_its_lock_was_over_is_not_sent() -> None:
     """It comes again, and would be sent twice."""
     bench = Bench()

@@ -10,11 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from twinbus.clock import Millis
-from twinbus.model.descriptions import LOCK_DURATION_DEFAULT, LOCK_DURATION_MAX, LOCK_DURATION_MIN
+from twinbus.model.descriptions import LOCK_DURATION_DEFAULT, LOCK_DURATION_MAX
 from twinbus.pairing.syphon.transport import Taken
 
 LOCK_MARGIN: Millis = 1_000
 """A send is not begun this shortly before the lock ends, which is then as good as over: the message would come again."""
+
+FRESH_MIN: Millis = 4_000
+"""Left of the shortest lock, at least, when its message has just come: five seconds, but for the way here."""
+
 LATE_PASSES_MAX = 5
 """So many in a row with nothing but locks that are as good as over. What was handed out in advance lasts for three."""
 
@@ -36,7 +40,7 @@ class BrokerClock:
 
     def _look_at(self, left: Millis) -> None:
         """Of the last lock of a pass, as it seems."""
-        if LOCK_DURATION_MIN <= left <= LOCK_DURATION_MAX:
+        if FRESH_MIN <= left <= LOCK_DURATION_MAX:
             self.ahead = self.late_passes = 0
         elif left - self.ahead > LOCK_DURATION_MAX:
             self._set(left)

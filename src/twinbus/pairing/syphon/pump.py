@@ -192,7 +192,7 @@ class Pump:
         if self.is_stopping:
             yield from self._give_back(taken)
             return Pass.USEFUL
-        taken = self.memory.broker_clock.by_ours(taken, self._clock.now())
+        taken = self._by_our_clock(taken)
         received_at = self._delivered_at(taken)
         groups, did_settle = yield from self._group(taken)
         is_new = self._note_arrivals(groups)
@@ -201,6 +201,15 @@ class Pump:
         is_worth_more = (is_new or self._left_followers) and not self._gave_back
         is_useful = did_settle or did_move or (is_worth_more and self.memory.left_count() < LEFT_MAX)
         return Pass.USEFUL if is_useful else Pass.FUTILE
+
+    def _by_our_clock(self, taken: Sequence[Taken]) -> Sequence[Taken]:
+        clock = self.memory.broker_clock
+        ahead_before = clock.ahead
+        taken = clock.by_ours(taken, self._clock.now())
+        if clock.ahead != ahead_before:
+            # What was measured by another clock says nothing.
+            self.memory.lock_duration = 0
+        return taken
 
     def _delivered_at(self, taken: Sequence[Taken]) -> Millis:
         """When the first of them was handed out, which prefetching makes earlier than now."""
