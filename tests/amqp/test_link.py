@@ -73,6 +73,7 @@ def test_the_attach_of_a_sender_is_echoed_too() -> None:
     script = started()
     source, target = Source(address="me"), Target(address="queue")
     link = script.attach(role=SENDER, source=source, target=target, properties={Symbol("a"): "b"})
+    assert isinstance(link, IncomingLink)
     assert link.properties == {"a": "b"}
     link.accept()
     attach = script.heard()[0]

@@ -32,10 +32,9 @@ class WantedEntities:
 
     def paths(self) -> Iterator[str]:
         """Of all entities, in the order in which they can be created."""
-        for entity in (*self.topics, *self.queues):
-            yield entity.name
-        for each in self.subscriptions:
-            yield subscription_path(each.topic, each.name)
+        yield from (topic.name for topic in self.topics)
+        yield from (queue.name for queue in self.queues)
+        yield from (subscription_path(each.topic, each.name) for each in self.subscriptions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,14 +202,14 @@ class Pump:
         is_useful = did_settle or did_move or (is_worth_more and self.memory.left_count() < LEFT_MAX)
         return Pass.USEFUL if is_useful else Pass.FUTILE
 
-    def _by_our_clock(self, taken: Sequence[Taken]) -> Sequence[Taken]:
+    def _by_our_clock(self, taken: Sequence[Taken]) -> list[Taken]:
         clock = self.memory.broker_clock
         ahead_before = clock.ahead
-        taken = clock.by_ours(taken, self._clock.now())
+        by_ours = clock.by_ours(taken, self._clock.now())
         if clock.ahead != ahead_before:
             # What was measured by another clock says nothing.
             self.memory.lock_duration = 0
-        return taken
+        return by_ours
 
     def _delivered_at(self, taken: Sequence[Taken]) -> Millis:
         """When the first of them was handed out, which prefetching makes earlier than now."""
