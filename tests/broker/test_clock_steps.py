@@ -2,12 +2,13 @@
 
 import pytest
 
-from twinbus.broker.consumer import SessionLock
+from twinbus.broker.consumer import SessionLock, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.session_desk import DETACH_SLACK
 from twinbus.broker.fragment_transaction import DURATION_MAX
 from twinbus.broker.message_broker import SILENCE_MAX
-from twinbus.clock import Millis
+from twinbus.broker.moved_locks import MovedLocks, MovedSession
+from twinbus.clock import NEVER, Millis
 from twinbus.errors import (
     MessageLockLost,
     OperationTimeout,
@@ -16,6 +17,7 @@ from twinbus.errors import (
     TransactionTimeout,
 )
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
+from twinbus.store.changes import StoredMessage
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, EachReply, Simulation
 
@@ -245,3 +247,11 @@ def test_locks_that_come_with_a_store_last_as_long_when_the_clock_was_set_on_the
     assert later.ids() == []
     sim.advance(1)
     assert later.ids() == ["m"]
+
+
+def test_locks_on_their_way_to_another_node_are_held_for_as_long_when_the_clock_is_set() -> None:
+    lock, row = SessionLock("s", 0, 1_000, 31_000), StoredMessage(1, b"", 0, NEVER)
+    moved = MovedLocks([TakenMessage(row, b"1", 31_000), TakenMessage(row, b"2", NEVER)], [MovedSession(lock, [])])
+    moved.clock_stepped(500)
+    assert [each.locked_until for each in moved.messages] == [31_500, NEVER]
+    assert (lock.locked_at, lock.locked_until) == (1_500, 31_500)

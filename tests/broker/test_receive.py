@@ -4,8 +4,7 @@ from collections import Counter
 
 import pytest
 
-from twinbus.broker.consumer import ReceiveMode, TakenMessage
-from twinbus.broker.entity.message_queue import MessageQueue
+from twinbus.broker.consumer import ReceiveMode
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment.lane import READY_BYTES_MAX, READY_COUNT_MAX, WIDE_COUNT_MAX
 from twinbus.broker.outcomes import Abandon, Release
@@ -34,34 +33,6 @@ def test_a_receiver_gets_no_more_than_its_credit() -> None:
     receiver.credit = 2
     queue.main.pump(sim.now, receiver)
     assert receiver.ids() == ["3", "4"]
-
-
-class EagerReceiver(SimReceiver):
-    """Gives credit for each message while it is handed that."""
-
-    def __init__(self, queue: MessageQueue, sim: Simulation) -> None:
-        super().__init__(0)
-        self._queue, self._sim = queue, sim
-
-    def deliver(self, deliveries: list[TakenMessage]) -> None:
-        super().deliver(deliveries)
-        self.credit += len(deliveries)
-        self._queue.pump(self._sim.now, self)
-
-
-@pytest.mark.one_node("over several nodes each has turns of its own")
-def test_a_receiver_that_gives_credit_while_it_is_served_waits_for_its_next_turn() -> None:
-    sim = Simulation()
-    queue = sim.queue(QueueDescription("q"))
-    sim.send(queue, *[make_message(str(number)) for number in range(4)])
-    receivers = [EagerReceiver(queue.main, sim), SimReceiver(0)]
-    for receiver in receivers:
-        queue.main.attach(receiver, sim.now)
-    sim.run()
-    for receiver, credit in zip(receivers, (1, 2), strict=True):
-        receiver.credit = credit
-    queue.main.pump(sim.now)
-    assert [receiver.ids() for receiver in receivers] == [["0", "3"], ["1", "2"]]
 
 
 @pytest.mark.rule("A5.6")

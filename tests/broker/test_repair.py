@@ -258,13 +258,18 @@ def test_a_message_with_a_new_key_goes_to_the_fragment_of_that_key(sim: Simulati
     assert sorted(sim.receiver(queue.main, 9, session=lock).ids()) == ["a", "b", "c"]
 
 
-def test_a_message_of_a_subscription_keeps_its_key(sim: Simulation) -> None:
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [({"partition_key": "old"}, "partition key"), ({"session_id": "old"}, "belongs to another fragment of its topic")],
+)
+def test_a_message_of_a_subscription_keeps_its_key(sim: Simulation, keys: dict[str, str], why: str) -> None:
     topic = sim.topic(TopicDescription("t", enable_partitioning=True))
     subscription = sim.subscription(SubscriptionDescription("t", "s"))
-    sim.send(topic, *[make_message(str(number), partition_key="old") for number in range(3)])
+    sim.send(topic, *[make_message(str(number), **keys) for number in range(3)])
     dead_letter_all(sim, subscription.main)
     pages = repaired(sim, subscription.dead_letter, action=SqlAction("SET sys.SessionId = 'new'"))
     assert (count(pages), sum(page.refused_count for page in pages)) == (0, 3)
+    assert all(why in refusal.reason.lower() for page in pages for refusal in page.refusals)
     assert subscription.dead_letter.counts().active == 3
 
 

@@ -35,11 +35,14 @@ def message_of(size: int) -> Message:
 
 
 SMALL = make_message("m", body=b"abc")
-UNIT, MORE_THAN_A_UNIT, FOUR_UNITS = (message_of(size) for size in (UNIT_BYTES, UNIT_BYTES + 1, 200_000))
+UNIT, MORE_THAN_A_UNIT, TWO_UNITS, FOUR_UNITS = (
+    message_of(size) for size in (UNIT_BYTES, UNIT_BYTES + 1, 2 * UNIT_BYTES, 200_000)
+)
 PING = make_message("m", is_ping=True, body=b"?")
-UNITS = {id(SMALL): 1, id(UNIT): 1, id(MORE_THAN_A_UNIT): 2, id(FOUR_UNITS): 4, id(PING): 1}
+UNITS = {id(SMALL): 1, id(UNIT): 1, id(MORE_THAN_A_UNIT): 2, id(TWO_UNITS): 2, id(FOUR_UNITS): 4, id(PING): 1}
 
-bursts = st.lists(st.sampled_from([SMALL, SMALL, SMALL, UNIT, MORE_THAN_A_UNIT, FOUR_UNITS, PING]), max_size=8)
+SIZES = [SMALL, SMALL, SMALL, UNIT, MORE_THAN_A_UNIT, TWO_UNITS, FOUR_UNITS, PING]
+bursts = st.lists(st.sampled_from(SIZES), max_size=8)
 fragments = st.integers(0, 3)
 reports = st.one_of(
     st.tuples(st.just("sent"), bursts, fragments, st.sampled_from([Cause.SEND, Cause.SCHEDULE])),
@@ -145,7 +148,7 @@ def test_counts_bytes_and_units_are_exact_at_every_rate(
 @pytest.mark.rule("D1")
 @pytest.mark.parametrize("exact_max", [0, 1_000])
 @pytest.mark.parametrize("cause", [Cause.SEND, Cause.SCHEDULE])
-@pytest.mark.parametrize("burst", [[SMALL], [SMALL, UNIT], [SMALL, MORE_THAN_A_UNIT], [PING, SMALL]])
+@pytest.mark.parametrize("burst", [[SMALL], [SMALL, UNIT], [SMALL, MORE_THAN_A_UNIT], [TWO_UNITS], [PING, SMALL]])
 def test_what_is_sent_and_what_is_scheduled_are_counted_apart(
     exact_max: int, cause: Cause, burst: list[Message]
 ) -> None:
