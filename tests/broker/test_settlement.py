@@ -1,5 +1,7 @@
 """What settling does to a message (contract A5, A15)."""
 
+import time
+
 import pytest
 
 from tests.contract.rows import row
@@ -96,6 +98,19 @@ def test_a_store_that_is_lost_between_two_steps_fails_the_rest(
     queue.main.settle_each([delivery.lock_token for delivery in held], COMPLETE, sim.now, reply)
     sim.lose_store(0)
     assert set(reply.errors) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("outcome", [Abandon, Defer, DeadLetter], ids=lambda each: each.__name__)
+def test_many_properties_for_many_messages_are_encoded_once(
+    sim: Simulation, queue: QueueEntity, outcome: type[Abandon | Defer | DeadLetter]
+) -> None:
+    """Goal: no client can stall a namespace with a request. To encode them for each message takes two seconds."""
+    sim.send(queue, *[make_message(str(number)) for number in range(1_000)])
+    tokens = [delivery.lock_token for delivery in sim.receiver(queue.main, 1_000).take()]
+    new = {f"p{number}": number for number in range(5_000)}
+    before = time.thread_time()
+    queue.main.settle_each(tokens, outcome(properties=new), sim.now, EachReply())
+    assert time.thread_time() - before < 0.7
 
 
 class TestManyLargeMessages:

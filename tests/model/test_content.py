@@ -20,6 +20,7 @@ from twinbus.amqp.codec.sections import FOOTER, DataBody, MessageProperties
 from twinbus.amqp.codec.types import Decimal128, Symbol, Timestamp, UByte, UInt, Value
 from twinbus.errors import ArgumentError
 from twinbus.model.content import (
+    NewProperties,
     annotation,
     application_properties,
     properties,
@@ -65,7 +66,9 @@ def test_a_malformed_value_hides_itself_and_no_other() -> None:
 @pytest.mark.parametrize("before", [b"", application({}), application({"b": 2, "DeadLetterReason": "old"})])
 def test_application_properties_are_set_whether_or_not_there_were_any(before: bytes) -> None:
     content = received(annotations({"m": 1}) + properties_section() + before + body()).content
-    changed = with_application_properties(content, {"DeadLetterReason": "new", "DeadLetterErrorDescription": "d" * 300})
+    changed = with_application_properties(
+        content, NewProperties({"DeadLetterReason": "new", "DeadLetterErrorDescription": "d" * 300})
+    )
     sections = delivered(changed)
     kept = {"b": 2} if b"b" in before else {}
     assert sections.application_properties == {
@@ -79,7 +82,9 @@ def test_application_properties_are_set_whether_or_not_there_were_any(before: by
 
 def test_application_properties_can_be_removed() -> None:
     content = received(properties_section() + application({"a": 1, "b": 2}) + body()).content
-    assert application_properties(with_application_properties(content, {"c": 3}, removed=("a", "z"))) == {
+    assert application_properties(
+        with_application_properties(content, NewProperties({"c": 3}), removed=("a", "z"))
+    ) == {
         "b": 2,
         "c": 3,
     }
@@ -133,7 +138,7 @@ def test_a_message_with_names_that_are_no_text_can_still_be_changed() -> None:
         b"\xa1\x01\xff\x54\x07"
     )
     content = received(payload).content
-    changed = with_application_properties(with_annotations(content, {"a": 1}), {"DeadLetterReason": "r"})
+    changed = with_application_properties(with_annotations(content, {"a": 1}), NewProperties({"DeadLetterReason": "r"}))
     assert application_properties(changed) == {"\ufffd": 7, "DeadLetterReason": "r"}
     assert odd_name in changed
 
@@ -158,6 +163,6 @@ def test_what_comes_before_the_annotations_moves_nothing_and_stays(before: bytes
     annotated = delivered(with_annotations(content, {"b": 2}))
     assert shown.message_annotations is not None
     assert annotated == replace(shown, message_annotations={**shown.message_annotations, Symbol("b"): 2})
-    noted = delivered(with_application_properties(content, {"m": 2}))
+    noted = delivered(with_application_properties(content, NewProperties({"m": 2})))
     assert noted == replace(shown, application_properties={"n": 1, "m": 2})
     assert delivered(without_body(content)) == replace(shown, body=None)

@@ -28,6 +28,7 @@ from twinbus.amqp.errors import DecodeError
 from twinbus.errors import ArgumentError, MessageTooLarge, MessagingError
 from twinbus.model.content import (
     PREFIX,
+    NewProperties,
     annotation,
     properties,
     with_annotations,
@@ -368,7 +369,7 @@ def test_a_front_may_fill_64_kb_to_the_last_byte_when_it_is_sent_and_when_someth
     content = received(sections + body()).content
 
     def added(length: int) -> bytes:
-        return with_application_properties(content, {"note": "x" * length})
+        return with_application_properties(content, NewProperties({"note": "x" * length}))
 
     room = HEADER_SIZE_MAX - (len(without_body(added(60_000))) - PREFIX.size) + 60_000
     assert not is_front_too_large(added(room))

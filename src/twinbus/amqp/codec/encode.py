@@ -60,6 +60,11 @@ def encode_map(parts: Sequence[bytes]) -> bytes:
     return _compound(0xC1, 0xD1, b"".join(parts), len(parts))
 
 
+def encode_joined_map(elements: bytes, count: int) -> bytes:
+    """The same, of so many that are joined already."""
+    return _compound(0xC1, 0xD1, elements, count)
+
+
 def encode_descriptor(code: int) -> bytes:
     """The start of a described value whose descriptor is a `smallulong`, as those of the specification are."""
     return bytes((0x00, 0x53, code))

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 from twinbus.broker.entity.metering import meter_copies
 from twinbus.broker.entity.topic_room import TopicRoom
 from twinbus.broker.entity_settings import EntitySettings
-from twinbus.broker.fragment.decision import Decision, dead_letter_row
+from twinbus.broker.fragment.decision import DeadLetterNote, Decision, dead_letter_row
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.intake import DROPPED, expiry_of, find_fresh, remember, take_fresh
 from twinbus.broker.wakeups import LongSteps
@@ -208,7 +208,7 @@ class FanOut:
 
     def _dead_letter(self, fragment: Fragment, row: StoredMessage, reason: str, description: str) -> None:
         assert fragment.dead_letters is not None
-        self._put(fragment.dead_letters, dead_letter_row(row, reason, description))
+        self._put(fragment.dead_letters, dead_letter_row(row, DeadLetterNote(reason, description)))
 
     def _put(self, fragment: Fragment, row: StoredMessage) -> None:
         copies = self._copies.get(fragment.key)

@@ -24,7 +24,7 @@ from typing import Protocol
 from twinbus.broker.consumer import TakenMessage
 from twinbus.broker.entity.metering import meter_forwards
 from twinbus.broker.entity_settings import EntitySettings
-from twinbus.broker.fragment.decision import Decision
+from twinbus.broker.fragment.decision import DeadLetterNote, Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.hand_over import take
 from twinbus.broker.fragment.settlement import settle_each
@@ -178,7 +178,7 @@ class ForwardingRun:
             self._close(1, now)
             return
         decision = Decision(self._fragment)
-        decision.move(delivery.message, target, reason, description)
+        decision.move(delivery.message, target, DeadLetterNote(reason, description))
         decision.commit(partial(self._close, 1), lambda _, later: self._close(1, later))
 
     def _wait(self, delivery: TakenMessage, now: Millis) -> None:

@@ -22,7 +22,7 @@ from twinbus.broker.message_broker import Effect, Failed
 from twinbus.broker.wakeups import LongSteps
 from twinbus.clock import NEVER, Millis
 from twinbus.model import dead_letter_reasons, wire_names
-from twinbus.model.content import with_annotations, with_application_properties
+from twinbus.model.content import NewProperties, with_annotations, with_application_properties
 from twinbus.model.hops import hops_of, with_hops, without_hops
 from twinbus.model.message import is_front_too_large
 from twinbus.model.wire_names import MessageState
@@ -112,7 +112,7 @@ class Decision:
         state: MessageState,
         *,
         due_at: Millis = 0,
-        properties: Mapping[str, object] | None = None,
+        properties: NewProperties | None = None,
         annotations: Mapping[str, object] | None = None,
     ) -> bool:
         """A new state, the delivery count the message has by now, and new values of properties and annotations.
@@ -121,14 +121,13 @@ class Decision:
         """
         fragment = self.fragment
         content = None
-        if properties:
+        if properties is not None:
             content = with_application_properties(message.content, properties)
         if annotations:
             content = with_annotations(content or message.content, annotations)
         if content is not None and is_front_too_large(content):
             if fragment.dead_letters is not None:
-                reason = dead_letter_reasons.HEADER_SIZE_EXCEEDED
-                self.move(message, fragment.dead_letters, reason, dead_letter_reasons.HEADER_SIZE_EXCEEDED_TEXT)
+                self.move(message, fragment.dead_letters, HEADER_SIZE_EXCEEDED)
                 return False
             content = None  # a dead letter has nowhere to go, and keeps what it has
         number = message.sequence_number
@@ -223,17 +222,10 @@ class Decision:
         of them a little later: there may be thousands of such fragments."""
         self._copied.append((target, rows))
 
-    def move(
-        self,
-        message: StoredMessage,
-        target: Fragment,
-        reason: object,
-        description: object,
-        properties: Mapping[str, object] | None = None,
-    ) -> None:
+    def move(self, message: StoredMessage, target: Fragment, note: "DeadLetterNote") -> None:
         """To a dead-letter queue: a new number there, which remembers the old one, and no more expiry."""
         self.remove((message,))
-        row = dead_letter_row(message, reason, description, properties)
+        row = dead_letter_row(message, note)
         if target.forwards_to is None:
             row.enqueued_sequence_number = without_hops(row.enqueued_sequence_number)
         self.put(target, row)
@@ -319,25 +311,35 @@ class Decision:
             self._effect(now)
 
 
-def dead_letter_row(
-    message: StoredMessage,
-    reason: object,
-    description: object,
-    properties: Mapping[str, object] | None = None,
-) -> StoredMessage:
-    reasons = {
-        name: value
-        for name, value in ((wire_names.DEAD_LETTER_REASON, reason), (wire_names.DEAD_LETTER_DESCRIPTION, description))
-        if value is not None
-    }
-    changed = {**(properties or {}), **reasons}
-    content = with_application_properties(message.content, changed) if changed else message.content
-    if properties and is_front_too_large(content):
-        # Why it is here matters more than what its receiver noted on it.
-        content = with_application_properties(message.content, reasons)
+class DeadLetterNote:
+    """What is written on any number of dead letters: why they are dead letters, and what their receiver sets."""
+
+    __slots__ = ("everything", "reasons")
+
+    def __init__(self, reason: object, description: object, properties: Mapping[str, object] | None = None) -> None:
+        given = ((wire_names.DEAD_LETTER_REASON, reason), (wire_names.DEAD_LETTER_DESCRIPTION, description))
+        reasons = {name: value for name, value in given if value is not None}
+        self.reasons = NewProperties(reasons)
+        self.everything = NewProperties({**properties, **reasons}) if properties else self.reasons
+
+    def written_on(self, content: bytes) -> bytes:
+        noted = with_application_properties(content, self.everything) if self.everything.names else content
+        if self.everything is not self.reasons and is_front_too_large(noted):
+            # Why it is here matters more than what its receiver noted on it.
+            return with_application_properties(content, self.reasons)
+        return noted
+
+
+HEADER_SIZE_EXCEEDED = DeadLetterNote(
+    dead_letter_reasons.HEADER_SIZE_EXCEEDED, dead_letter_reasons.HEADER_SIZE_EXCEEDED_TEXT
+)
+TTL_EXPIRED = DeadLetterNote(dead_letter_reasons.TTL_EXPIRED, dead_letter_reasons.TTL_EXPIRED_TEXT)
+
+
+def dead_letter_row(message: StoredMessage, note: DeadLetterNote) -> StoredMessage:
     return StoredMessage(
         sequence_number=0,
-        content=content,
+        content=note.written_on(message.content),
         enqueued_at=message.enqueued_at,
         expires_at=NEVER,
         delivery_count=message.delivery_count,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from twinbus.broker.consumer import SessionLock
-from twinbus.broker.fragment.decision import Decision
+from twinbus.broker.fragment.decision import DeadLetterNote, Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.reading_again import read_again
 from twinbus.broker.held_contents import unread_content
@@ -30,6 +30,7 @@ from twinbus.errors import (
     NotAllowed,
     SessionLockLost,
 )
+from twinbus.model.content import NewProperties
 from twinbus.model.dead_letter_reasons import MAX_DELIVERY_COUNT_EXCEEDED, max_delivery_count_text
 from twinbus.model.descriptions import DAY
 from twinbus.model.wire_names import MessageState
@@ -242,16 +243,16 @@ def apply(
         case Abandon(properties):
             _give_back(fragment, messages, properties, outcome.hidden_until(now), effect, failed)
         case Defer(properties):
-            decision = Decision(fragment)
+            decision, new = Decision(fragment), NewProperties(properties) if properties else None
             for message in messages:
                 claim = message.due_at if message.state is MessageState.DEFERRED else 0
-                decision.alter(message, MessageState.DEFERRED, due_at=claim, properties=properties)
+                decision.alter(message, MessageState.DEFERRED, due_at=claim, properties=new)
             decision.commit(effect, failed)
         case DeadLetter(reason, description, properties):
             assert fragment.dead_letters is not None
-            decision = Decision(fragment)
+            decision, note = Decision(fragment), DeadLetterNote(reason, description, properties)
             for message in messages:
-                decision.move(message, fragment.dead_letters, reason, description, properties)
+                decision.move(message, fragment.dead_letters, note)
             decision.commit(effect, failed)
 
 
@@ -333,18 +334,22 @@ def _give_back(
 ) -> None:
     """A delivery failed. A deferred message stays deferred; an active one with `due_at` hides until then. A dead letter keeps
     the count that it came with: it has nowhere else to go."""
-    decision = Decision(fragment)
+    decision, new = Decision(fragment), NewProperties(properties) if properties else None
+    notes: dict[int, DeadLetterNote] = {}  # by delivery count, which they tell
     for message in messages:
         is_last = _is_last_delivery(fragment, message)
         if fragment.dead_letters is not None:
             message.delivery_count += 1
         if fragment.dead_letters is not None and is_last:
-            text = max_delivery_count_text(message.delivery_count, fragment.settings.max_delivery_count)
-            decision.move(message, fragment.dead_letters, MAX_DELIVERY_COUNT_EXCEEDED, text, properties)
+            count = message.delivery_count
+            if count not in notes:
+                text = max_delivery_count_text(count, fragment.settings.max_delivery_count)
+                notes[count] = DeadLetterNote(MAX_DELIVERY_COUNT_EXCEEDED, text, properties)
+            decision.move(message, fragment.dead_letters, notes[count])
         elif message.state is MessageState.DEFERRED:
-            decision.alter(message, MessageState.DEFERRED, due_at=message.due_at, properties=properties)
+            decision.alter(message, MessageState.DEFERRED, due_at=message.due_at, properties=new)
         elif due_at:
-            decision.alter(message, MessageState.SCHEDULED, due_at=due_at, properties=properties)
-        elif decision.alter(message, MessageState.ACTIVE, properties=properties):
+            decision.alter(message, MessageState.SCHEDULED, due_at=due_at, properties=new)
+        elif decision.alter(message, MessageState.ACTIVE, properties=new):
             decision.free(message)
     decision.commit(effect, failed)

@@ -21,13 +21,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from twinbus.broker.fragment.decision import Decision
+from twinbus.broker.fragment.decision import TTL_EXPIRED, Decision
 from twinbus.broker.fragment.duplicates import DuplicateHistory
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.settlement import expire_locks
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable
-from twinbus.model.dead_letter_reasons import TTL_EXPIRED, TTL_EXPIRED_TEXT
 from twinbus.store.changes import DuplicatesForgotten, StoredMessage, SubQueue
 from twinbus.store.reads import DueFacts, DueRows, DueUnread, ExpiredRows, Read, Timely
 
@@ -143,7 +142,7 @@ def expire(fragment: Fragment, messages: Sequence[StoredMessage]) -> None:
     decision = Decision(fragment)
     if fragment.settings.dead_letter_on_expiry and fragment.dead_letters is not None:
         for message in messages:
-            decision.move(message, fragment.dead_letters, TTL_EXPIRED, TTL_EXPIRED_TEXT)
+            decision.move(message, fragment.dead_letters, TTL_EXPIRED)
     else:
         decision.remove(messages)
     decision.commit()

@@ -39,7 +39,7 @@ from twinbus.broker.operations.steps import Steps, commit, read_timed
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import ArgumentError, FilterError, MessagingError, NotAllowed, ServerBusy
 from twinbus.model import wire_names
-from twinbus.model.content import with_annotations, with_application_properties
+from twinbus.model.content import NewProperties, with_annotations, with_application_properties
 from twinbus.model.descriptions import FRAGMENT_COUNT
 from twinbus.model.hops import without_hops
 from twinbus.model.message import Message, is_front_too_large, read_content, sent_size
@@ -252,7 +252,7 @@ class _Work:
         if self.action is not None:
             content = self.action.apply(view, removed)
         else:
-            content = with_application_properties(row.content, {}, removed)
+            content = with_application_properties(row.content, NewProperties({}), removed)
         if is_front_too_large(content):
             raise FilterError("The action makes the properties of the message too large. Let it set less.")
         message = read_content(content)

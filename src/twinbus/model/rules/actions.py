@@ -12,7 +12,7 @@ from typing import TypeAlias
 from twinbus.amqp.codec.types import Symbol, Value
 from twinbus.amqp.errors import EncodeError
 from twinbus.errors import FilterError
-from twinbus.model.content import application_properties, with_application_properties, with_properties
+from twinbus.model.content import NewProperties, application_properties, with_application_properties, with_properties
 from twinbus.model.identity import ID_LENGTH_MAX
 from twinbus.model.rules.compiler import Compiler
 from twinbus.model.rules.conversion import converted_like
@@ -67,7 +67,7 @@ class Draft:
         self._fields[field] = written
 
     def content(self) -> bytes:
-        changed = with_application_properties(self.view.content, self._set, self._removed)
+        changed = with_application_properties(self.view.content, NewProperties(self._set), self._removed)
         return with_properties(changed, self._fields) if self._fields else changed
 
 
