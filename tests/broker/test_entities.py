@@ -17,6 +17,7 @@ from twinbus.model.descriptions import (
     EntityStatus,
     QueueDescription,
     RuleDescription,
+    SqlFilter,
     SubscriptionDescription,
     TopicDescription,
 )
@@ -469,6 +470,20 @@ def counted(sim: Simulation, path: str) -> Answer[Holdings]:
     answer: Answer[Holdings] = Answer()
     sim.entities.count(path, sim.now, answer)
     return answer
+
+
+def test_a_rule_that_cannot_be_read_any_more_is_reported_and_all_else_is_restored(
+    sim: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
+    sim.entities.restore_topic(77, TopicDescription("t"), sim.now)
+    rules = [RuleDescription("good", SqlFilter("n = 1")), RuleDescription("bad", SqlFilter("n = = 1"))]
+    subscription = sim.entities.restore_subscription(78, SubscriptionDescription("t", "s"), rules, sim.now)
+    sim.run()
+    faulty = [record.__dict__["fields"]["rule"] for record in caplog.records if record.msg == "rule_faulty"]
+    assert faulty == ["bad"]
+    message = make_message("m", application_properties={"n": 1})
+    assert sim.send(sim.entities.topic("t"), message).good == {0}
+    assert sim.receiver(subscription.main, 5).ids() == ["m"]
 
 
 def test_what_an_entity_holds_is_counted_and_what_is_not_there_is_not_found(sim: Simulation) -> None:

@@ -259,13 +259,16 @@ def test_a_message_with_a_new_key_goes_to_the_fragment_of_that_key(sim: Simulati
 
 
 @pytest.mark.parametrize(
-    ("keys", "why"),
-    [({"partition_key": "old"}, "partition key"), ({"session_id": "old"}, "belongs to another fragment of its topic")],
+    ("session_id", "partition_key", "why"),
+    [(None, "old", "partition key"), ("old", None, "belongs to another fragment of its topic")],
 )
-def test_a_message_of_a_subscription_keeps_its_key(sim: Simulation, keys: dict[str, str], why: str) -> None:
+def test_a_message_of_a_subscription_keeps_its_key(
+    sim: Simulation, session_id: str | None, partition_key: str | None, why: str
+) -> None:
     topic = sim.topic(TopicDescription("t", enable_partitioning=True))
     subscription = sim.subscription(SubscriptionDescription("t", "s"))
-    sim.send(topic, *[make_message(str(number), **keys) for number in range(3)])
+    messages = [make_message(str(number), session_id=session_id, partition_key=partition_key) for number in range(3)]
+    sim.send(topic, *messages)
     dead_letter_all(sim, subscription.main)
     pages = repaired(sim, subscription.dead_letter, action=SqlAction("SET sys.SessionId = 'new'"))
     assert (count(pages), sum(page.refused_count for page in pages)) == (0, 3)
