@@ -362,6 +362,7 @@ def test_messages_of_a_session_are_locked_as_long_as_the_session_is(sim: Simulat
     assert sim.settle(queue.main, receiver.take()).good == {0}
 
 
+@pytest.mark.rule("A9.2")
 def test_an_abandoned_message_comes_again_before_the_later_ones(sim: Simulation, queue: QueueEntity) -> None:
     send(sim, queue, "x", "a", "b")
     receiver = session_receiver(sim, queue, "x", credit=1)
@@ -369,6 +370,20 @@ def test_an_abandoned_message_comes_again_before_the_later_ones(sim: Simulation,
     receiver.credit = 5
     queue.main.pump(sim.now, receiver)
     assert receiver.ids() == ["a", "b"]
+
+
+@pytest.mark.rule("A9.2")
+def test_an_abandoned_message_comes_again_after_those_that_its_receiver_has_already(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    send(sim, queue, "x", *"abcd")
+    receiver = session_receiver(sim, queue, "x", credit=3)
+    first, *later = receiver.take()
+    sim.settle(queue.main, [first], Abandon())
+    receiver.credit = 9
+    queue.main.pump(sim.now, receiver)
+    assert receiver.ids() == ["a", "d"]
+    assert sim.settle(queue.main, later).good == {0, 1}
 
 
 @pytest.mark.rule("A9.2")
