@@ -34,6 +34,7 @@ from twinbus.amqp.codec.types import (
 from twinbus.client.async_administration import async_administration_client
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
+from twinbus.clock import SystemClock
 from twinbus.model import wire_names
 from twinbus.model.received_payload import read_front
 from twinbus.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces
@@ -41,6 +42,10 @@ from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
 from twinbus.pairing.aio.blocking_clients import blocking_client
 from twinbus.pairing.rewriting.stages import Stage, staged
 from twinbus.pairing.rewriting.transfer import AnyMessage, set_aside
+from twinbus.pairing.syphon import stock_transport
+from twinbus.pairing.syphon.pump import BATCH_MAX
+from twinbus.pairing.syphon.stock_transport import DestinationSenders, StockTransport
+from twinbus.pairing.syphon.transport import Complete, Receive
 
 
 def options() -> SendAvailabilityPairedNamespaceOptions:
@@ -222,6 +227,35 @@ def test_what_is_no_transfer_is_dead_lettered_and_what_is_scheduled_stays_schedu
             until(lambda: administration.get_queue_runtime_properties(queue).dead_letter_message_count == 1)
     with spaces.primary.administration() as administration:
         assert administration.get_queue_runtime_properties(path).scheduled_message_count == 1
+
+
+def test_fewer_messages_are_taken_together_if_they_are_large(spaces: Spaces, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At first as if all of them were."""
+    monkeypatch.setattr(stock_transport, "HELD_SIZE_MAX", 100_000)
+    monkeypatch.setattr(stock_transport, "MESSAGE_SIZE_CEILING", 100_000)
+    queue = spaces.secondary.create_queue()
+    sizes = [19_000] * 10 + [0] * 60
+    with spaces.secondary.client() as client, client.get_queue_sender(queue) as sender:
+        for size in sizes:
+            sender.send_messages(ServiceBusMessage(bytes(size)))
+        clock = SystemClock()
+        transport = StockTransport(
+            client.get_queue_receiver(queue),
+            DestinationSenders(client, clock),
+            lambda _: None,
+            clock,
+            client.get_queue_receiver,
+        )
+        counts: list[int] = []
+        while sum(counts) < len(sizes):
+            taken = transport.perform(Receive(BATCH_MAX, 5))
+            assert isinstance(taken, list)
+            transport.perform(Complete(taken))
+            counts.append(len(taken))
+        transport.close()
+    assert counts[0] == 1
+    assert all(count <= 5 for count in counts[:3])
+    assert max(counts) > 5
 
 
 async def test_clients_of_asyncio_lend_their_credentials_to_the_pumps(spaces: Spaces) -> None:

@@ -22,6 +22,7 @@ from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.stock.steps import run_async
 from twinbus.pairing.syphon.pump import BATCH_MAX
 from twinbus.pairing.syphon.transport import (
+    HELD_SIZE_MAX,
     Abandon,
     Answer,
     Chunk,
@@ -37,8 +38,6 @@ from twinbus.pairing.syphon.transport import (
 )
 
 CREDIT = 4 * BATCH_MAX
-HELD_SIZE_MAX = 32 * 1024 * 1024
-"""About: of messages that a pump has not settled. They are in memory twice while it sends them."""
 TIMEOUT_S = 30.0
 LOOK_S = 0.25
 """How late a pump notices that it is to stop."""

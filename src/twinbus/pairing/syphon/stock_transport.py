@@ -9,12 +9,14 @@ from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, Servic
 
 from twinbus.clock import NEVER, Clock, Millis
 from twinbus.meter.operation import SYPHON_PRODUCT
+from twinbus.model.message_limits import MESSAGE_SIZE_CEILING
 from twinbus.pairing.backlog.survey import pages, peek
 from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.stock.guarded_sender import GuardedSender, close_all, interrupt
 from twinbus.pairing.stock.steps import run
 from twinbus.pairing.syphon.stock_payloads import StockPayloads, batch_of
 from twinbus.pairing.syphon.transport import (
+    HELD_SIZE_MAX,
     Abandon,
     Answer,
     Chunk,
@@ -68,6 +70,9 @@ class StockTransport:
 
     The SDK's receivers, like its senders, can block for ever while they connect to a peer that says nothing, so
     somebody has to watch the deadline.
+
+    It asks for messages by number. How large they are is not known before they have come: it expects them to be as large as any can
+    be, then half as large with every take, and never smaller than those that came last.
     """
 
     def __init__(
@@ -86,6 +91,7 @@ class StockTransport:
         self._wait = wait
         self._clock = clock
         self._deadline: Millis = NEVER
+        self._expected_size = MESSAGE_SIZE_CEILING
 
     def perform(self, request: Request) -> Answer:
         waits_s = request.wait_s if isinstance(request, Receive) else 0.0
@@ -131,12 +137,17 @@ class StockTransport:
     def _receive(self, count_max: int, wait_s: float) -> list[Taken]:
         self._payloads.watch()
         taken: list[Taken] = []
-        for message in self._receiver.receive_messages(max_message_count=count_max, max_wait_time=wait_s):
+        count = max(1, min(count_max, HELD_SIZE_MAX // self._expected_size))
+        largest = 0
+        for message in self._receiver.receive_messages(max_message_count=count, max_wait_time=wait_s):
             payload = self._payloads.take(message)
             if payload is None:
                 self._receiver.abandon_message(message)  # the SDK has opened another link meanwhile; it comes again
             else:
+                largest = max(largest, len(payload))
                 taken.append(taken_of(message, payload))
+        if taken:
+            self._expected_size = max(largest, self._expected_size // 2)
         return taken
 
     def _look_into(self, queue: str, until: Millis) -> Survey:

@@ -16,6 +16,9 @@ from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.rewriting.restore import NotATransfer, delivery_facts, restore
 from twinbus.pairing.rewriting.stages import Stage
 
+HELD_SIZE_MAX = 32 * 1024 * 1024
+"""About how many bytes of messages a pump has taken and not settled. They are in memory twice while it sends them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
@@ -56,7 +59,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """Answered with Taken messages in peek-lock, up to `count_max`; none if none came in time."""
+    """Answered with Taken messages in peek-lock, up to `count_max`, fewer if they are large; none if none came in time."""
 
     count_max: int
     wait_s: float
