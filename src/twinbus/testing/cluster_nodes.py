@@ -62,6 +62,7 @@ class Node:
 
     def __init__(self, simulation: "ClusterSimulation", number: int) -> None:
         self.number = number
+        self.peer_count = Simulation.node_count
         self.topics = Topics()
         long_work, wide_lanes = LongWork(simulation.later.append, simulation.clock), WideLanes()
         self.brokers = []
@@ -83,10 +84,17 @@ class Node:
             broker.when_loaded = partial(self._serves, simulation, index)
             self.brokers.append(broker)
         self.entities = Entities(self.brokers)
-        self.owners = Owners(simulation.owners)
+        self.owners = self._owners(simulation)
         owners = self.owners if simulation.has_moves else simulation.owners
-        self.fronts = Fronts(self.entities, number, owners, simulation.clock, self.topics, Simulation.node_count)
+        self.fronts = Fronts(self.entities, number, owners, simulation.clock, self.topics, self.peer_count)
         self.epochs = dict(simulation.epochs)
+        self._hear()
+
+    def _owners(self, simulation: "ClusterSimulation") -> Owners:
+        return Owners(simulation.owners)
+
+    def _hear(self) -> None:
+        """Who serves what, as the others say."""
         self.fronts.mover.epoch_of = lambda store: self.epochs.get(store, 0)
         self.topics.tells[OWNED] = lambda line, payload, now: self.heard_owner(json.loads(payload), now)
         self.topics.when_opened.append(self._tell_owned)
