@@ -4,10 +4,13 @@ import errno
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from rich.progress import Progress
 
 from tests.cli.conftest import Commands, serve
 from tests.cli.test_advice import complaint
@@ -25,6 +29,9 @@ from twinbus.__main__ import INTERRUPTED
 from twinbus.cli.app import run
 from twinbus.cli.failures import FAILED, WRONG_USE, report_failure
 from twinbus.cli.namespaces.running import FILE_NAME
+from twinbus.client import namespace_http
+from twinbus.management.catalog import Catalog
+from twinbus.server.data.data_folder import DataFolder, open_store
 
 
 def certificate_files(folder: Path, valid_for: timedelta) -> tuple[str, str]:
@@ -170,7 +177,7 @@ def test_an_import_that_is_interrupted_says_what_is_done_and_what_is_not(
         at_night.setattr(ServiceBusAdministrationClient, "create_queue", interrupted)
         assert commands.text("namespace", "import", str(file), code=INTERRUPTED) == ""
     assert commands.errors == (
-        f"twinbus: Interrupted. {file} is imported in part (2 created; not finished: night-2, night-3, night-4 and 1 more). "
+        f"twinbus: interrupted. {file} is imported in part (2 created; not finished: night-2, night-3, night-4 and 1 more). "
         "Import it again to finish it.\n"
     )
     assert commands.json("namespace", "import", str(file))["created"] == 4
@@ -189,7 +196,7 @@ def test_an_import_that_is_interrupted_before_the_first_change_says_so(
     monkeypatch.setattr(ServiceBusAdministrationClient, "list_queues", interrupted)
     commands.text("namespace", "import", str(file), code=INTERRUPTED)
     said = f"{file} is imported in part (no changes yet; not finished: night). Import it again to finish it.\n"
-    assert commands.errors == f"twinbus: Interrupted. {said}"
+    assert commands.errors == f"twinbus: interrupted. {said}"
 
 
 def at_full_disk(*words: str) -> tuple[int, str]:
@@ -263,3 +270,87 @@ def test_what_the_system_refuses_is_told_without_its_number(
 ) -> None:
     assert report_failure(failure) == FAILED
     assert capsys.readouterr().err == f"twinbus: {said}\n"
+
+
+def interrupting(place: Callable[..., Any], number: signal.Signals, turn: int = 1) -> Callable[..., Any]:
+    """The same, but at that call somebody interrupts the command."""
+    calls = count(1)
+
+    def called(*arguments: Any, **named: Any) -> Any:
+        if next(calls) == turn:
+            signal.raise_signal(number)
+        return place(*arguments, **named)
+
+    return called
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """The data of a namespace `shop` with two messaging stores, which is not served."""
+    folder = DataFolder(tmp_path / "data" / "shop")
+    folder.root_rule(None)
+    for store in folder.store_paths(2):
+        open_store(store).close()
+    Catalog.in_file(folder.path / "catalog.db", "shop", 0).close()
+    folder.close()
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_work_on_files_that_is_interrupted_leaves_nothing_or_says_how_to_go_on(
+    stopped: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    number: signal.Signals,
+) -> None:
+    shop = ["--data", str(stopped), "-n", "shop"]
+    backup, other, moved = tmp_path / "backup", tmp_path / "other", tmp_path / "moved"
+    works = [
+        (["backup", str(backup), *shop], f"There is no backup in {backup}."),
+        (["restore", str(backup), "--data", str(other)], f"Nothing is restored to {other / 'shop'}."),
+        (["store", "restored", *shop], "Run it again before you serve 'shop'."),
+        (["copy", str(stopped / "shop"), str(moved)], "Run it again: it continues where it ended."),
+    ]
+    for words, said in works:
+        with monkeypatch.context() as at_night:
+            for call in ("fsync", "fdatasync"):
+                at_night.setattr(os, call, interrupting(getattr(os, call), number, turn=3))
+            assert run(words) == INTERRUPTED
+        assert capsys.readouterr().err == f"twinbus: interrupted. {said}\n"
+        assert not backup.exists() or words[0] != "backup"
+        assert [each for folder in (other,) if folder.exists() for each in folder.iterdir()] == []
+        assert run(words) == 0
+        capsys.readouterr()
+        shutil.rmtree(other, ignore_errors=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "turn"),
+    [(["purge"], 1), (["repair", "--sub-queue", "main", "--remove"], 2)],
+)
+def test_work_on_many_messages_that_is_interrupted_says_how_many_it_has_done(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch, words: list[str], turn: int
+) -> None:
+    commands.text("queue", "create", "night-many")
+    commands.text("send", "night-many", "hello", "--count", "5")
+    with monkeypatch.context() as at_night:
+        at_night.setattr(Progress, "update", interrupting(Progress.update, signal.SIGTERM, turn))
+        commands.text(*words, "night-many", "--yes", code=INTERRUPTED)
+    assert commands.errors == "twinbus: interrupted. 5 messages are done so far; run it again for the rest.\n"
+    commands.text("queue", "delete", "night-many", "--yes")
+
+
+def test_a_store_that_is_off_while_its_loss_is_accepted_is_named(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as at_night:
+        at_night.setattr(namespace_http, "urlopen", interrupting(namespace_http.urlopen, signal.SIGTERM, turn=2))
+        commands.text("store", "accept-loss", "1", "--yes", code=INTERRUPTED)
+    said = "Messaging store 1 of 'primary' may be off: switch it on with 'twinbus store up 1'."
+    assert commands.errors == f"twinbus: interrupted. {said}\n"
+    with monkeypatch.context() as at_night:
+        at_night.setattr(namespace_http, "urlopen", interrupting(namespace_http.urlopen, signal.SIGINT, turn=3))
+        commands.text("store", "down", "--all", code=INTERRUPTED)
+    assert commands.errors == "twinbus: interrupted. See which stores are switched down with 'twinbus store list'.\n"
+    commands.text("store", "up")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from twinbus.__main__ import main
-from twinbus.cli.pipeline.spark_job import INTERRUPTED_TEXT, interruptible
+from twinbus.cli.interruption import interruptible
 from twinbus.rehearsal.interruption import stop_by_signal
 
 
@@ -46,12 +46,12 @@ def test_a_signal_before_the_work_begins_interrupts_a_job_and_so_does_a_second_o
     number: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), interruptible():
+    with pytest.raises(KeyboardInterrupt), interruptible(lambda: "Half of it is done."):
         signal.raise_signal(number)
-    with pytest.raises(KeyboardInterrupt), interruptible():
+    with pytest.raises(KeyboardInterrupt), interruptible(lambda: "Half of it is done."):
         _get_twice(number)
     assert signal.getsignal(number) is before
-    assert capsys.readouterr().err.splitlines() == [INTERRUPTED_TEXT] * 2
+    assert capsys.readouterr().err.splitlines() == ["twinbus: interrupted. Half of it is done."] * 2
 
 
 def _get_twice(number: signal.Signals) -> None:

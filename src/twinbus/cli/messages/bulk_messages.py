@@ -14,6 +14,7 @@ import typer
 
 from twinbus.cli.command import Call, command
 from twinbus.cli.confirmation import YesOption, confirm
+from twinbus.cli.interruption import interruptible
 from twinbus.cli.messages.message_records import counted, record_of_received
 from twinbus.clock import SystemClock
 from twinbus.errors import ArgumentError, NotImplementedHere
@@ -58,11 +59,15 @@ def purge(
     path = path_of(entity, subscription, dead_letter)
     confirm(f"Remove all messages from '{path}'?", yes, "Nothing was removed.")
     removed = 0
-    with _progress() as show_progress:
+    with interruptible(lambda: done_so_far(removed)), _progress() as show_progress:
         for count in _purged(call, path):
             removed += count
             show_progress(removed)
     call.output.done(f"{counted(removed)} removed from '{path}'.", entity=path, removed=removed)
+
+
+def done_so_far(count: int) -> str:
+    return f"{counted(count)} {'is' if count == 1 else 'are'} done so far; run it again for the rest."
 
 
 def undefer(
@@ -80,12 +85,14 @@ def undefer(
     path = path_of(entity, subscription, dead_letter)
     if len(numbers or ()) > NUMBERS_MAX:
         raise ArgumentError(f"Name at most {NUMBERS_MAX} sequence numbers at a time.")
-    with call.blocking() as namespace:
+    active = 0
+    with interruptible(lambda: done_so_far(active)), call.blocking() as namespace:
         extras = namespace.extras(path)
         if numbers:
             active = namespace.run(extras.undefer([(number, number) for number in numbers]))
         else:
-            active = sum(_until_none(lambda: namespace.run(extras.undefer_all(CALL_COUNT_MAX))))
+            for count in _until_none(lambda: namespace.run(extras.undefer_all(CALL_COUNT_MAX))):
+                active += count
     call.output.done(f"{counted(active)} of '{path}' made active again.", entity=path, active=active)
 
 

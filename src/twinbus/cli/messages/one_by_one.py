@@ -16,6 +16,7 @@ from twinbus.cli.command import Call, command
 from twinbus.cli.confirmation import YesOption, confirm
 from twinbus.cli.failures import CommandFailed
 from twinbus.cli.help_pages import Group
+from twinbus.cli.interruption import interruptible
 from twinbus.cli.messages.bulk_messages import (
     SEQUENCE_NUMBER_MAX,
     DeadLetterOption,
@@ -210,10 +211,12 @@ def edit(
             raise CommandFailed(f"'{path}' has no message {number}.")
         content = file.read_bytes() if file is not None else body
         payload = _edited(found[0], content, read_pairs(property_, "--property"), subject)
-        (error,) = namespace.sender(to or entity).send([payload])
-        if error is not None:
-            raise error
-        page = namespace.run(namespace.extras(path).repair_numbers(Repair(removes=True, states=EVERY_STATE), [number]))
+        with interruptible(lambda: f"Both message {number} and its changed copy may be there."):
+            (error,) = namespace.sender(to or entity).send([payload])
+            if error is not None:
+                raise error
+            wanted = Repair(removes=True, states=EVERY_STATE)
+            page = namespace.run(namespace.extras(path).repair_numbers(wanted, [number]))
     if not page.repaired:
         raise CommandFailed(
             f"The changed copy was sent to '{to or entity}', but message {number} is locked by a receiver: remove it later."

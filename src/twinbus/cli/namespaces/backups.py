@@ -8,6 +8,7 @@ import typer
 
 from twinbus.cli.command import DATA_DEFAULT, NAMESPACE_DEFAULT, DataOption, JsonOption, NamespaceOption
 from twinbus.cli.failures import CommandFailed
+from twinbus.cli.interruption import interruptible
 from twinbus.cli.namespaces.running import namespace_folder
 from twinbus.cli.output import Output
 
@@ -33,7 +34,8 @@ def backup(
     folder = namespace_folder(data, namespace)
     if not (folder / "store-count").exists():
         raise CommandFailed(f"No namespace '{namespace}' has its data in {data}.")
-    made = back_up(folder, target, datetime.now(UTC).isoformat(timespec="seconds"))
+    with interruptible(lambda: f"There is no backup in {target}."):
+        made = back_up(folder, target, datetime.now(UTC).isoformat(timespec="seconds"))
     size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
     Output(as_json=as_json).done(
         f"{target} holds '{namespace}': {made.stores} messaging stores, {size:,} bytes.",
@@ -66,7 +68,8 @@ def restore(
         )
         return
     folder = namespace_folder(data, read_manifest(source).namespace)
-    found = restore_backup(source, folder)
+    with interruptible(lambda: f"Nothing is restored to {folder}."):
+        found = restore_backup(source, folder)
     output.done(
         f"'{found.namespace}' is restored to {folder}, as it was at {found.made_at}. Serve it with --stores {found.stores}.",
         namespace=found.namespace,

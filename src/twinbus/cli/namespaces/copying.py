@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from twinbus.cli.command import JsonOption
+from twinbus.cli.interruption import interruptible
 from twinbus.cli.namespaces.running import NAME
 from twinbus.cli.namespaces.store_option import is_postgresql, read_dsns
 from twinbus.cli.output import Output
@@ -46,7 +47,8 @@ def copy(
         raise ArgumentError("Source and target are both databases. Give the name of the namespace with --name.")
     if not NAME.fullmatch(known):
         raise ArgumentError(f"'{known}' is not a valid name for a namespace. Give one with --name.")
-    copied = copy_namespace(_end(source, known), _end(target, known), SystemClock().now(), _Progress(output).told)
+    with interruptible(lambda: "Run it again: it continues where it ended."):
+        copied = copy_namespace(_end(source, known), _end(target, known), SystemClock().now(), _Progress(output).told)
     output.done(
         f"'{known}' is in {target}: {copied.stores} messaging stores, {copied.entities} entities, "
         f"{copied.messages:,} messages with {copied.size_bytes:,} bytes, counted on both sides. "

@@ -9,9 +9,9 @@ import typer
 from twinbus.cli.command import Call, command
 from twinbus.cli.failures import CommandFailed
 from twinbus.cli.help_pages import Group
+from twinbus.cli.interruption import interruptible
 from twinbus.client.stock_errors import text_of_client_error
 from twinbus.errors import MessagingError
-from twinbus.rehearsal.interruption import ending_signals_interrupt
 
 app = Group("Export all entities of a namespace to a file, and import them from one.")
 
@@ -72,11 +72,8 @@ def import_file(
     with call.administration() as client:
         importing = RemoteImport(client, may_update=update)
         try:
-            with ending_signals_interrupt():
+            with interruptible(lambda: f"{_progress(file, importing)} Import it again to finish it."):
                 importing.run(wanted)
-        except KeyboardInterrupt:
-            typer.echo(f"twinbus: Interrupted. {_progress(file, importing)} Import it again to finish it.", err=True)
-            raise
         except Exception as failure:
             raise _partly(file, importing, failure) from failure
     counts = {what: importing.counts[what] for what in ("created", "updated", "deleted", "unchanged")}

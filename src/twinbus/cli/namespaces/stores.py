@@ -13,6 +13,7 @@ from twinbus.cli.command import Call, command
 from twinbus.cli.confirmation import YesOption, confirm
 from twinbus.cli.failures import CommandFailed
 from twinbus.cli.help_pages import Group
+from twinbus.cli.interruption import interruptible
 from twinbus.cli.namespaces.nodes import nodes_with
 from twinbus.cli.namespaces.running import read_running
 from twinbus.cli.namespaces.store_option import KeptInOption, read_dsns
@@ -76,10 +77,13 @@ def accept_loss(
     accept(witness_of(paths[index]))
     running = read_running(call.folder)
     if running is not None:
-        running.ask("POST", f"/$stores/{index}/down")
-        _require(
-            running.ask("POST", f"/$stores/{index}/up"), "up", call.namespace, "The loss is accepted, but messaging"
+        may_be_off = (
+            f"Messaging store {index} of '{call.namespace}' may be off: switch it on with 'twinbus store up {index}'."
         )
+        with interruptible(lambda: may_be_off):
+            running.ask("POST", f"/$stores/{index}/down")
+            opened = running.ask("POST", f"/$stores/{index}/up")
+        _require(opened, "up", call.namespace, "The loss is accepted, but messaging")
     when = "when the namespace starts" if running is None else "now"
     call.output.done(
         f"Messaging store {index} of '{call.namespace}' opens {when} with the data that is left.",
@@ -101,7 +105,8 @@ def restored(call: Call, index: IndexArgument = None, *, store: KeptInOption = N
 
     dsns = read_dsns(store or ())
     end: NamespaceEnd = PostgresEnd(dsns, call.namespace) if dsns else FolderEnd(call.folder)
-    done = mark_restored(end, index, SystemClock().now())
+    with interruptible(lambda: f"Run it again before you serve '{call.namespace}'."):
+        done = mark_restored(end, index, SystemClock().now())
     which = "All messaging stores" if index is None else f"Messaging store {index}"
     call.output.done(
         f"{which} of '{call.namespace}' may be served: {done.fragments} fragments skip {done.skipped:,} numbers.",
@@ -198,8 +203,9 @@ def _switch(call: Call, index: int | None, action: str, *, all_stores: bool) -> 
     namespace = call.label
     count = len(call.ask("GET", "/$stores"))
     _require_store(call, index, count)
-    for each in range(count) if index is None else [index]:
-        _require(call.ask("POST", f"/$stores/{each}/{action}"), action, namespace)
+    with interruptible(lambda: f"See which stores are switched {action} with 'twinbus store list'."):
+        for each in range(count) if index is None else [index]:
+            _require(call.ask("POST", f"/$stores/{each}/{action}"), action, namespace)
     which, verb = (f"All {count} messaging stores", "are") if index is None else (f"Messaging store {index}", "is")
     if index is None and count == 1:
         which, verb = "The only messaging store", "is"

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from twinbus.cli.command import Call
+from twinbus.cli.interruption import interruptible
 from twinbus.errors import ArgumentError
 from twinbus.pipeline.failures import one_line_failures
 from twinbus.pipeline.session import LOG_LEVEL_VARIABLE, MASTER_VARIABLE, require_spark, spark_session
-from twinbus.rehearsal.interruption import ending_signals_interrupt
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ ReportOption = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="Write a page with plots of the run to one HTML file.")
 ]
 
-INTERRUPTED_TEXT = "twinbus: interrupted. Completed work is kept."
+INTERRUPTED_TEXT = "Completed work is kept."
 
 
 @contextmanager
@@ -48,19 +48,8 @@ def spark_job(name: str, master: str | None, settings: Sequence[str] | None) -> 
 
     Errors of Spark become one line. Signals that end a program interrupt it in order: the session is stopped.
     """
-    with interruptible(), _session(name, master, settings) as session:
+    with interruptible(lambda: INTERRUPTED_TEXT), _session(name, master, settings) as session:
         yield session
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Every signal that asks a program to end interrupts it, which is said in a line."""
-    try:
-        with ending_signals_interrupt():
-            yield
-    except KeyboardInterrupt:
-        typer.echo(INTERRUPTED_TEXT, err=True)
-        raise
 
 
 @contextmanager
