@@ -137,9 +137,10 @@ def capture(
                 matching = partial(chosen_entities, entities, lambda: _all_paths(call), is_each_matched=False)
                 newcomers = Newcomers(captures, matching, lambda path: Capture(spark, path, settings))
                 run_captures(captures, stop, show, newcomers=newcomers)
+    call.output.table(COLUMNS, _records(captures, as_json=call.output.as_json))
     if report is not None:
         report.write_text(log.html("Capture", COLUMNS, _records(captures, as_json=False)), encoding="utf-8")
-    _print_result(captures, call.output)
+    _require_captured(captures)
     if available_now and any(each.tally.state is CaptureState.STOPPED for each in captures):
         # A capture without end is meant to be stopped; this one was to be complete.
         raise typer.Abort
@@ -180,8 +181,7 @@ def _shown(captures: "Sequence[Capture]", output: Output) -> Iterator[Callable[[
         yield lambda: live.update(rich_table(COLUMNS, _records(captures, as_json=False)))
 
 
-def _print_result(captures: "Sequence[Capture]", output: Output) -> None:
-    output.table(COLUMNS, _records(captures, as_json=output.as_json))
+def _require_captured(captures: "Sequence[Capture]") -> None:
     failed = [each.tally.entity for each in captures if each.tally.state == "failed"]
     if failed:
         raise CommandFailed(

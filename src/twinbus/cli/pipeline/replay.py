@@ -244,10 +244,11 @@ def _reported(job: "Job", stop: "StopRequest", output: Output, report: Path | No
             job.show = partial(_note, job, log, job.show)
             yield
     finally:
+        # First, because it says where to go on: the page may not find room on its disk.
+        _print_result(job, output)
         if report is not None:
             _note(job, log, lambda: None)
             report.write_text(log.html("Replay", COLUMNS, [each.record() for each in job.tallies]), encoding="utf-8")
-        _print_result(job, output)
     unconfirmed = sum(each.unconfirmed for each in job.tallies)
     if unconfirmed:
         typer.echo(
