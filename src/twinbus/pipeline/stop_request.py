@@ -5,6 +5,7 @@ driver end with the budget of the round.
 """
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -18,7 +19,8 @@ class StopRequest:
     def ask(self) -> None:
         self._asked.set()
         if self.file is not None:
-            self.file.touch()
+            with suppress(OSError):  # signal handlers call this: an error would end the job in the middle
+                self.file.touch()
 
     @property
     def is_asked(self) -> bool:
