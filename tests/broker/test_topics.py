@@ -1,7 +1,10 @@
 """Topics and their subscriptions (contract A15, A16)."""
 
+import time
+
 import pytest
 
+from twinbus.broker.commands import Peek
 from twinbus.broker.entity import topic_entity, topic_room
 from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.entity.topic_room import SUM_EVERY, TopicRoom
@@ -357,3 +360,17 @@ def test_the_rules_of_a_deleted_subscription_are_taken_out_in_steps_and_those_of
     assert not any(broker.long_work for broker in sim.brokers)
     assert sim.send(topic, make_message("1", application_properties={"size": 1})).good == {0}
     assert stays.ids() == ["1"]
+
+
+def test_a_message_with_many_properties_is_taken_apart_once_for_all_actions(sim: Simulation) -> None:
+    """Goal: no sender can stall a namespace with a message. To take it apart for each of the copies takes more than a second."""
+    topic = sim.topic(TopicDescription("t"))
+    for number in range(100):
+        rule = RuleDescription("r", action=SqlAction("SET b = 2; REMOVE p7"))
+        sim.subscription(SubscriptionDescription("t", f"s{number}"), (rule,))
+    message = make_message("m", application_properties={f"p{number}": number % 100 for number in range(7_000)})
+    before = time.thread_time()
+    sim.send(topic, message)
+    assert time.thread_time() - before < 0.5
+    (row,) = sim.ask(sim.entities.subscription("t", "s99").main, Peek(0, 1)).value
+    assert len(application_properties(row.content)) == 7_001

@@ -158,8 +158,6 @@ class FanOut:
 
     def _copy(self, copy: Copy[Subscriber], message: Message, view: FilterView, origin: int) -> None:
         if copy.action is not None:
-            # Every action starts from the message as it was sent.
-            view = FilterView(message.content, view.sequence_number, view.enqueued_at)
             changed = copy.action.apply(view)
             if is_front_too_large(changed):
                 self._too_large(copy.subscription, message, origin)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from twinbus.amqp.codec.types import Symbol, Value
 from twinbus.amqp.errors import EncodeError
 from twinbus.errors import FilterError
-from twinbus.model.content import NewProperties, application_properties, with_application_properties, with_properties
+from twinbus.model.content import NewProperties, with_application_properties, with_properties
 from twinbus.model.identity import ID_LENGTH_MAX
 from twinbus.model.rules.compiler import Compiler
 from twinbus.model.rules.conversion import converted_like
@@ -27,13 +27,14 @@ _ID_FIELDS = frozenset({"message_id", "group_id", "reply_to_group_id"})
 
 
 class Draft:
-    """A copy of a message while an action changes it."""
+    """A copy of a message while an action changes it. The view stays: every action starts from the message as it was sent."""
 
     def __init__(self, view: FilterView) -> None:
         self.view = FilterView(view.content, view.sequence_number, view.enqueued_at)
         self.view.user = dict(view.user)
         self.view.properties = replace(view.properties)
-        self._names = {name.lower(): name for name in application_properties(view.content)}
+        self._places = view.places
+        self._names = dict(view.names)
         self._set: dict[str, Value] = {}
         self._removed: set[str] = set()
         self._fields: dict[str, Value] = {}
@@ -67,7 +68,7 @@ class Draft:
         self._fields[field] = written
 
     def content(self) -> bytes:
-        changed = with_application_properties(self.view.content, NewProperties(self._set), self._removed)
+        changed = with_application_properties(self.view.content, NewProperties(self._set), self._removed, self._places)
         return with_properties(changed, self._fields) if self._fields else changed
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from twinbus.amqp.codec.sections import MessageProperties
 from twinbus.amqp.codec.types import Described, Timestamp
 from twinbus.clock import Millis
-from twinbus.model.content import application_properties, properties
+from twinbus.model.content import PropertyPlaces, application_properties, properties
 from twinbus.model.message import Message, read_content
 from twinbus.model.rules.values import text_of, understood
 
@@ -21,11 +21,14 @@ class FilterView:
 
     `user` holds the application properties by their names in lower case (names of properties are
     case-insensitive in filters), `properties` the properties section and `facts` what the broker
-    knows of the message. All three fill themselves when they are first read.
+    knows of the message. `names` has the names of the application properties as the sender spells them, and `places` where they
+    are, for actions. All of them fill themselves when they are first read.
     """
 
-    __slots__ = ("content", "enqueued_at", "facts", "properties", "sequence_number", "user")
+    __slots__ = ("content", "enqueued_at", "facts", "names", "places", "properties", "sequence_number", "user")
 
+    names: dict[str, str]
+    places: PropertyPlaces
     user: dict[str, object]
     properties: MessageProperties
     facts: Message
@@ -54,7 +57,13 @@ def user_properties(content: bytes) -> dict[str, object]:
     return found
 
 
+def spelled_names(content: bytes) -> dict[str, str]:
+    return {name.lower(): name for name in application_properties(content)}
+
+
 _FILLINGS: dict[str, Callable[[bytes], object]] = {
+    "names": spelled_names,
+    "places": PropertyPlaces,
     "user": user_properties,
     "properties": properties,
     "facts": read_content,
