@@ -452,6 +452,29 @@ def test_a_repair_that_cannot_go_on_says_what_it_has_repaired(
     assert plain.dead_letter.counts().active == 6
 
 
+@pytest.mark.parametrize("destination", ["near", "far", None])
+def test_a_repair_stops_when_its_destination_takes_no_more(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch, destination: str | None
+) -> None:
+    """Disabled or deleted, while the repair is under way."""
+    monkeypatch.setattr(repair, "STEP_COUNT_MAX", 2)
+    plain = sim.queue(QueueDescription("plain"))
+    sim.queue(QueueDescription("near", enable_partitioning=True))
+    sim.queue(QueueDescription("far"))
+    bury(sim, plain, *map(str, range(10)))
+    answer: Answer[RepairPage] = Answer()
+    plain.dead_letter.ask(Repair(1, 10, destination=destination), sim.now, answer)
+    while plain.dead_letter.counts().active == 10:
+        sim.ports[plain.fragments[0].broker.index].step()
+    changed = sim.entities.queue(destination or "plain")
+    closed = replace(changed.description, status=EntityStatus.SEND_DISABLED)
+    sim.entities.update(closed, sim.now, Answer[None]())
+    sim.run()
+    assert len(answer.value.numbers) < 10
+    rest = Repair(answer.value.next_number or 0, 10, destination=destination)
+    assert isinstance(sim.ask(plain.dead_letter, rest).error, EntityDisabled)
+
+
 def test_a_repair_whose_store_is_lost_meanwhile_says_what_is_durable(
     sim: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -204,6 +204,7 @@ class _Work:
     home: Fragment | None  # where messages go that stay with their entity
     transfers: Fragment
     destination: EntitySettings | None  # of another entity; None: they go home
+    taking: EntitySettings | None  # of whichever takes them; None: they are removed
     near: Sequence[Fragment]  # those of the destination, if it is a queue that can take messages in the same commit
     is_dead_letter: bool
 
@@ -215,7 +216,7 @@ class _Work:
         ways, path = queue.ways_out, command.destination
         is_dead_letter = fragment.sub_queue is not SubQueue.MAIN
         home = None if ways.home is None else ways.home[fragment.index]
-        destination = None
+        destination = taking = None
         if not command.removes:
             if path is not None and (home is None or path_key(path) != path_key(queue.settings.path)):
                 destination = queue.settings_of(path)
@@ -223,12 +224,13 @@ class _Work:
                     raise ArgumentError(f"'{path}' is where the messages are. Name another destination.")
             elif home is None:
                 raise ArgumentError("Name a destination: only dead letters have a place where they came from.")
-            (destination or queue.settings).check_can_send()
+            taking = destination or queue.settings
+            taking.check_can_send()
         elif path is not None or action is not None:
             raise ArgumentError("What is removed has no destination and no action. Leave both out, or do not remove.")
         transfers = ways.transfers[fragment.index]
         near = () if destination is None else _near(queue.fragments_of(destination.path), destination)
-        return cls(command, test, action, ways.owner, home, transfers, destination, near, is_dead_letter)
+        return cls(command, test, action, ways.owner, home, transfers, destination, taking, near, is_dead_letter)
 
     def matches(self, view: FilterView) -> bool:
         """Raises FilterError."""
@@ -267,7 +269,9 @@ class _Work:
         return _Move(row, self.home, self._home_row(self.home.settings, row, message, now))
 
     def check_targets(self, fragment: Fragment, moves: Sequence[_Move]) -> None:
-        """Raises if one of the fragments that they go to cannot take them now."""
+        """Raises if the entity or one of the fragments that they go to cannot take them now."""
+        if self.taking is not None:
+            self.taking.check_can_send()
         sizes: dict[int, int] = {}
         targets = {id(move.target): move.target for move in moves if move.target is not None}
         for move in moves:
