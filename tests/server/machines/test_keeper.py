@@ -1,5 +1,6 @@
 """Which stores a node takes and gives up, by what it reads in the register and the leases."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -111,3 +112,50 @@ async def test_a_store_that_was_given_to_a_node_is_not_taken_while_it_is_switche
     keeper.given(2)
     keeper.step()
     assert pool.own_stores() == [0, 1, 3]
+
+
+async def test_a_move_that_has_waited_for_its_turn_is_not_made_if_its_successor_is_gone_by_then() -> None:
+    may_begin, handed_over = asyncio.Event(), []
+
+    @asynccontextmanager
+    async def late_turn(_: str) -> AsyncIterator[None]:
+        await may_begin.wait()
+        yield
+
+    async def note(store: int, to: int) -> None:
+        handed_over.append((store, to))
+
+    pool, nodes = Pool(), [NodeRow(HERE, "a", "", "", SERVING, (), 0, 5.0, 0.0)]
+    keeper = OwnershipKeeper(HERE, "me", 1, pool, set, late_turn, note, lambda: 0.0)  # type: ignore[arg-type]
+    keeper.database_seen(Sight(0, {index: LeaseSeen() for index in range(STORES)}, 0.0))
+    keeper.register_seen(Seen(nodes, 0, {}, frozenset(), 0.0))
+    both = [*nodes, NodeRow(2, "b", "", "", SERVING, (), 0, 5.0, 0.0)]
+    for is_there in (False, True):
+        may_begin.clear()
+        keeper.register_seen(Seen(both, 0, {3: "b"}, frozenset(), 0.0))
+        await asyncio.sleep(0)
+        if not is_there:
+            keeper.register_seen(Seen(nodes, 0, {3: "b"}, frozenset(), 0.0))
+        may_begin.set()
+        await settled(keeper)
+        assert handed_over == ([(3, 2)] if is_there else [])
+
+
+async def test_a_node_that_leaves_gives_no_store_to_one_that_is_gone_by_then() -> None:
+    handed_over: list[int] = []
+    nodes = [
+        NodeRow(number, name, "", "", SERVING, (), 0, 5.0, 0.0) for number, name in ((HERE, "a"), (2, "b"), (3, "c"))
+    ]
+
+    async def note(_: int, to: int) -> None:
+        handed_over.append(to)
+        gone = next(node for node in nodes if node.number not in (HERE, handed_over[0]))
+        keeper.register_seen(Seen([node for node in nodes if node is not gone], 0, {}, frozenset(), 0.0))
+
+    keeper = OwnershipKeeper(HERE, "me", 1, pool := Pool(), set, turn, note, lambda: 0.0)  # type: ignore[arg-type]
+    keeper.database_seen(Sight(0, {index: LeaseSeen() for index in range(STORES)}, 0.0))
+    keeper.register_seen(Seen(nodes[:1], 0, {}, frozenset(), 0.0))
+    assert pool.own_stores() == [0, 1, 2, 3]
+    keeper.register_seen(Seen(nodes, 0, {}, frozenset(), 0.0))
+    await keeper.drain()
+    assert handed_over == [handed_over[0]] * STORES

@@ -223,21 +223,25 @@ class OwnershipKeeper:
         """The next store that another node is to own: a pinned one at once, others after calm."""
         if self._moving is not None or self.is_draining:
             return
-        is_calm = self._clock() - self._changed_at >= CALM_S
         for store, owner in enumerate(wanted):
-            state = self._pool.stores[store]
-            is_due = is_calm or store in self.pins
-            if state.is_own and owner not in (self._me, None) and is_due and state.condition is StoreCondition.UP:
+            if owner is not None and self._is_to_move(store, owner):
                 self._moving = store
-                self._spawn(self._move(store, owner or 0))
+                self._spawn(self._move(store, owner))
                 return
+
+    def _is_to_move(self, store: int, owner: int) -> bool:
+        state, is_calm = self._pool.stores[store], self._clock() - self._changed_at >= CALM_S
+        is_due = is_calm or store in self.pins
+        return state.is_own and owner != self._me and is_due and state.condition is StoreCondition.UP
 
     async def _move(self, store: int, to: int) -> None:
         try:
             # Whoever cannot tell the others leaves it for later.
             with suppress(MessagingError):
                 async with self._turn(MOVE_TURN):
-                    await self.hand_over(store, to)
+                    # Others move theirs first, which takes its time: nodes may have come and gone.
+                    if self.wanted()[store] == to and self._is_to_move(store, to):
+                        await self.hand_over(store, to)
         finally:
             self._moving = None
 
@@ -258,8 +262,9 @@ class OwnershipKeeper:
             await asyncio.sleep(0.01)
         for state in [state for state in self._pool.stores if state.is_own]:
             state.rest()
-        for store, owner in enumerate(self.wanted()):
-            if self._pool.stores[store].is_own and owner is not None:
+        for store, state in enumerate(self._pool.stores):
+            owner = self.wanted()[store]  # nodes may come and go while others are moved
+            if state.is_own and owner is not None:
                 await self.hand_over(store, owner)
 
     def _spawn(self, work: "Awaitable[None]") -> None:
