@@ -120,3 +120,17 @@ def test_logs_of_two_folders_have_two_names() -> None:
     one, other = log_name(Path("/data/contoso/operations")), log_name(Path("/other/contoso/operations"))
     assert one != other
     assert one.startswith("contoso-operations-")
+
+
+@pytest.mark.parametrize("left", ['{"version": 1, "log": ', None])
+def test_a_draft_that_a_full_disk_or_a_crash_left_says_nothing_of_what_was_billed(
+    tmp_path: Path, left: str | None
+) -> None:
+    notes, billed = tmp_path / "state" / "log.json", file("a.parquet")
+    manifest = Manifest()
+    manifest.bill([billed])
+    write_manifest(notes, manifest, tmp_path / "log")
+    draft = notes.rename(notes.with_name(f"_tmp-{notes.name}"))
+    if left is not None:
+        draft.write_text(left)
+    assert billed_elsewhere(notes, [billed]) is None

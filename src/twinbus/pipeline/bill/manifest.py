@@ -51,7 +51,8 @@ def billed_elsewhere(notes: Path, listing: Iterable[LogFile]) -> Path | None:
     `notes` is where the manifest of the log would be. A log that was moved or copied would be billed twice.
     """
     files = {(file.name, file.size) for file in listing}
-    for other in sorted(notes.parent.glob(f"*{notes.suffix}")):
+    # Drafts of a run that died are no notes: they may be incomplete, or those of this very log.
+    for other in sorted(notes.parent.glob(f"[!_]*{notes.suffix}")):
         if other != notes and not files.isdisjoint(
             (each.name, each.size) for each in read_manifest(other).billed.values()
         ):
