@@ -5,10 +5,13 @@ from collections.abc import Callable, Sequence
 from tests.cluster.late_nodes import LateNodes
 from tests.simulation.landscape import Landscape
 from tests.simulation.outlets import Mouth, Outlet
+from twinbus.testing.cluster_simulation import ClusterSimulation
 from twinbus.testing.simulation import Simulation
 
 
 class LateLandscape(LateNodes, Landscape):
+    sim: ClusterSimulation
+
     def __init__(
         self, seed: int, build: Callable[[Simulation], None], mouths: Sequence[Mouth], outlets: Sequence[Outlet]
     ) -> None:

@@ -324,7 +324,6 @@ class LateNodes:
             if (to, store) in self.unnoticed:
                 self._notice(to, store)
             self.moving = Move(self.sim, store, to)
-            self.lease(to, store).until = inf
 
     def take_over(self) -> None:
         if self.moving is None:
@@ -361,6 +360,8 @@ class LateNodes:
         if isinstance(moving, Move):
             if moving._former in self.frozen or moving.to in self.frozen:
                 return
+            if len(moving._steps) == 2:
+                self.lease(moving.to, moving.store).until = inf
         elif moving.to in self.frozen:
             moving = self.moving = LateTakeOver(self, moving.store, self.a_node())
         if not moving.is_planned:

@@ -20,6 +20,7 @@ from twinbus.cluster.fronts.target import FrontQueue
 from twinbus.errors import FragmentUnavailable, MessagingError, SessionLockLost
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.cluster_nodes import Node
+from twinbus.testing.cluster_simulation import ClusterSimulation
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer
 
@@ -125,6 +126,7 @@ class NodeSettleAudit(SettleAudit):
 
 
 class LateTurmoil(LateNodes, Turmoil):
+    sim: ClusterSimulation
     receivers: list[NodeReceiver]  # type: ignore[assignment]
     settling: list[NodeSettleAudit]  # type: ignore[assignment]
 
