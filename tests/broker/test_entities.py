@@ -138,7 +138,7 @@ def test_who_waits_for_a_session_of_a_deleted_queue_gets_an_error(sim: Simulatio
     waiting = sim.accept(queue.main, wait=60_000)
     delete(sim, "s")
     assert isinstance(waiting.error, EntityNotFound)
-    assert receiver.lost is not None
+    assert isinstance(receiver.lost, EntityNotFound)
 
 
 def test_a_subscription_deleted_alone_leaves_the_topic(sim: Simulation) -> None:

@@ -18,7 +18,14 @@ from twinbus.broker.fragment.settlement import session_lost
 from twinbus.broker.replies import Reply, Waiter
 from twinbus.broker.telling import tell
 from twinbus.clock import Millis
-from twinbus.errors import ArgumentError, MessagingError, OperationTimeout, SessionCannotBeLocked, SessionLockLost
+from twinbus.errors import (
+    ArgumentError,
+    EntityNotFound,
+    MessagingError,
+    OperationTimeout,
+    SessionCannotBeLocked,
+    SessionLockLost,
+)
 from twinbus.model.partition_key import candidates
 
 DETACH_SLACK: Millis = 2_000
@@ -222,8 +229,9 @@ class SessionDesk:
     def fragment_lost(self, fragment: Fragment) -> None:
         """Every hold on it is gone: those who held one have to know at once."""
         lost = [lock for lock in self._receivers if not lock.is_held and lock.fragment_index == fragment.index]
+        settings = fragment.settings
         for lock in lost:
-            self._tell(lock, session_lost())
+            self._tell(lock, EntityNotFound.at(settings.path) if settings.is_deleted else session_lost())
 
     def fragment_moved(self, fragment: Fragment, locks: Set[SessionLock]) -> None:
         """These are held at another node from now on."""

@@ -115,7 +115,6 @@ class SubQueues:
 
     def close(self) -> None:
         """The entity has been deleted."""
-        self.settings.is_deleted = True
         for queue in self.queues:
             queue.close(EntityNotFound.at(self.settings.path))
 

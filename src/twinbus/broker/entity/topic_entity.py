@@ -115,7 +115,6 @@ class TopicEntity:
 
     def close(self) -> None:
         """The topic has been deleted, and its subscriptions with it."""
-        self.settings.is_deleted = True
         self.transfer_dead_letter.close(EntityNotFound.at(self.settings.path))
         for subscription in self.subscriptions.values():
             subscription.close()

@@ -44,18 +44,17 @@ def delete_fragments(fragments: Sequence[Fragment], elsewhere: Collection[int] |
     check_all_available(fragments, elsewhere)
     groups = _by_broker(fragments)
     foreign = _by_broker(fragments, foreign=True)
-    if not groups:
-        for broker, part in foreign:
-            broker.remove(part)
-        return
-    for broker, part in groups:
-        broker.part_with(part)
-    try:
-        yield from commit_each([(broker, [FragmentDeleted(each.key) for each in part]) for broker, part in groups])
-    except FragmentUnavailable:
+    if groups:
         for broker, part in groups:
-            broker.keep(part)
-        raise
+            broker.part_with(part)
+        try:
+            yield from commit_each([(broker, [FragmentDeleted(each.key) for each in part]) for broker, part in groups])
+        except FragmentUnavailable:
+            for broker, part in groups:
+                broker.keep(part)
+            raise
+    for fragment in fragments:
+        fragment.settings.is_deleted = True  # before it is dropped: whoever loses something with it is told why
     for broker, part in [*groups, *foreign]:
         broker.remove(part)
 
