@@ -13,9 +13,14 @@ from typing import NamedTuple
 
 @dataclass(slots=True)
 class Hold:
-    """A receiver that accepted a message session: what it is known to have done under its lock."""
+    """A receiver that accepted a message session: what it is known to have done under its lock.
+
+    It was locked at some time between `asked` and `since`. If nothing was done under the lock after that, it may have ended before the
+    answer came: a node that is frozen between granting it and saying so says it when it goes on.
+    """
 
     session: str
+    asked: float
     since: float  # when the answer came
     proven_until: float  # when the last settlement that succeeded was asked for
     node: int = 0
@@ -120,7 +125,8 @@ class History:
         for session, holds in by_session.items():
             holds.sort(key=lambda hold: hold.since)
             for one, other in pairwise(holds):
-                if one.proven_until > other.since:
+                is_proven = other.proven_until > other.since or other.asked >= one.since
+                if one.proven_until > other.since and is_proven:
                     found.append(f"session {session} was held twice: {one} and {other}")
         return found
 

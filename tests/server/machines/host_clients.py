@@ -254,7 +254,7 @@ class Clients:
                     client.get_queue_receiver(ORDERED, session_id=session, prefetch_count=5) as receiver,
                 ):
                     now = time.monotonic()
-                    hold = Hold(session, now, now, node)
+                    hold = Hold(session, opened.at, now, now, node)
                     self.history.holds.append(hold)
                     while not self._is_over.is_set():
                         async with asyncio.timeout(TRY_S):
