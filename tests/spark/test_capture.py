@@ -104,6 +104,23 @@ def test_what_was_captured_stays_in_the_lake_although_its_batch_is_repeated_and_
     assert captures.in_lake(queue) == Counter(bodies(0, 13))
 
 
+def test_an_entity_that_was_made_again_between_two_runs_is_captured_from_its_first_message(
+    captures: Captures, entities: Entities
+) -> None:
+    """By then it has more messages than were captured before."""
+    queue = entities.queue()
+    entities.send(queue, bodies(0, 5))
+    captures.run(queue)
+    with entities.broker.administration() as administration:
+        administration.delete_queue(queue)
+        administration.create_queue(queue)
+    entities.send(queue, bodies(5, 13))
+    again = captures.run(queue)[queue]
+    assert (again["messages"], again["complete"]) == (8, [{"fragment": 0, "up_to": 8, "last": 8}])
+    assert captures.run(queue)[queue]["messages"] == 0
+    assert captures.in_lake(queue) == Counter(bodies(0, 13))
+
+
 def test_an_entity_that_is_not_there_fails_alone_and_in_one_line(
     captures: Captures, entities: Entities, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,6 +130,22 @@ def test_an_entity_that_is_not_there_fails_alone_and_in_one_line(
     assert found[queue]["messages"] == 3
     assert found["nowhere"]["state"] == "failed"
     assert found["nowhere"]["last_error"].startswith("The messaging entity 'nowhere' could not be found.")
+
+
+def test_a_checkpoint_that_is_damaged_fails_its_entity_alone(
+    captures: Captures, entities: Entities, tmp_path: Path
+) -> None:
+    """As a disk leaves it that has lost a block."""
+    queue, other = entities.queue(), entities.queue()
+    entities.send(queue, bodies(0, 3))
+    captures.run(queue)
+    offset = tmp_path / "lake" / "_checkpoints" / queue / "offsets" / "0"
+    offset.write_bytes(bytes(len(offset.read_bytes())))
+    entities.send(other, bodies(0, 3))
+    found = captures.run(queue, other, code=1)
+    assert (found[other]["state"], found[other]["messages"]) == ("done", 3)
+    assert found[queue]["state"] == "failed"
+    assert "offsets/0" in found[queue]["last_error"]
 
 
 def test_a_lake_that_cannot_be_is_reported_in_one_line(spark: "SparkSession", entities: Entities) -> None:

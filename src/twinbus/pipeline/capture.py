@@ -23,7 +23,7 @@ from twinbus.pipeline.capture_lock import CaptureLock, CaptureRuns
 from twinbus.pipeline.captured_entities import source_options
 from twinbus.pipeline.completeness import Complete, committed_offset, complete_fragments, unfinished_batch
 from twinbus.pipeline.connection_options import ConnectionOptions
-from twinbus.pipeline.failures import Reason, reason_of
+from twinbus.pipeline.failures import JobFailed, Reason, one_line_failures, reason_of
 from twinbus.pipeline.lake import checkpoint_folder, clear_unfinished, known_spelling, lock_file, write_batch
 from twinbus.pipeline.listener import progress_of
 from twinbus.pipeline.source.engine import SAYS_START
@@ -218,8 +218,14 @@ class Capture:
     def _find_complete(self) -> None:
         """From what is on the disk and in the namespace: what this run saw is not all that was captured."""
         settings, entity = self._settings, self.tally.entity
-        committed = committed_offset(self._spark, checkpoint_folder(settings.lake, entity))
-        self.tally.complete = complete_fragments(ConnectionOptions.from_options(settings.options), entity, committed)
+        try:
+            with one_line_failures():
+                committed = committed_offset(self._spark, checkpoint_folder(settings.lake, entity))
+        except JobFailed as failure:  # its checkpoint is damaged
+            log.warning("Cannot determine up to which number '%s' is captured: %s", entity, failure)
+        else:
+            options = ConnectionOptions.from_options(settings.options)
+            self.tally.complete = complete_fragments(options, entity, committed)
 
     def _failed(self, reason: Reason, now_s: float) -> None:
         self._unlock()
