@@ -1,6 +1,6 @@
 """Backlog queues and syphons of the simulated world: a pump that is moved pass by pass, or request by request."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from twinbus.pairing.syphon.transport import (
     Chunk,
     Complete,
     DeadLetter,
+    GiveBackLeft,
     LookInto,
     Receive,
     Request,
@@ -42,6 +43,10 @@ class Waiting:
     locked_until: Millis = 0
     lock_count: int = 0
 
+    @property
+    def token(self) -> bytes:
+        return self.lock_count.to_bytes(4)
+
 
 @dataclass
 class BacklogQueue:
@@ -63,9 +68,17 @@ class BacklogQueue:
             each.locked_until = now + LOCK
             each.lock_count += 1
         return [
-            Taken((each, each.lock_count), each.number, each.locked_until, each.transfer, each.enqueued_at)
+            Taken((each, each.lock_count), each.number, each.locked_until, each.transfer, each.enqueued_at, each.token)
             for each in free
         ]
+
+    def unlock(self, tokens: Mapping[int, bytes], now: Millis) -> None:
+        """All of them, or none."""
+        locked = {each.number: each for each in self.waiting if each.locked_until > now}
+        if any(number not in locked or locked[number].token != token for number, token in tokens.items()):
+            raise MessageLockLost("the lock has ended")
+        for number in tokens:
+            locked[number].locked_until = 0
 
     def look(self, index: int, survey: Survey, count_max: int) -> None:
         if len(self.waiting) > count_max:
@@ -139,6 +152,12 @@ class SimSyphon:
             return self._receive(request.count_max)
         if isinstance(request, Complete | DeadLetter | Abandon):
             self._settle(request)
+        if isinstance(request, GiveBackLeft):
+            secondary.reach(SEND_TIMEOUT_S)
+            _check_up(self.queue)
+            self.queue.unlock(request.tokens, self.world.clock.at)
+            if secondary.loses_reply():
+                raise ConnectionError("reply lost")
         return None
 
     def _receive(self, count_max: int) -> list[Taken]:

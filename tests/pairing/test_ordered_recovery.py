@@ -531,11 +531,37 @@ def with_one_in_the_backlog() -> tuple[World, SimSender, str, SimSyphon]:
     return world, sender, queue, world.syphon(queue)
 
 
+def cannot_be_given_back(syphon: SimSyphon) -> None:
+    """The backlog queue refused to take the first message back, so that it stays locked."""
+    syphon.pump.memory.destination("orders").gave_back([1], None)
+
+
+@pytest.mark.rule("B8.7")
+def test_after_a_recovery_what_was_left_is_home_at_once_and_in_order() -> None:
+    world, sender, _, syphon = with_one_in_the_backlog()
+    while not syphon.pump.memory.left_count():
+        syphon.step()
+    for _ in range(3):
+        assert world.send(sender)
+        world.pass_time(50 * SECOND // 3)
+        for _ in range(5):
+            syphon.step()
+    world.primary.heal()
+    syphon.pump.primary_recovered()
+    began_at = world.clock.at
+    while len(world.entities["orders"].arrived) < 4:
+        syphon.step()
+        world.pass_time(timedelta(milliseconds=100))
+    assert world.clock.at - began_at < 3_000
+    assert world.entities["orders"].arrived == [f"orders-{number}" for number in range(1, 5)]
+
+
 @pytest.mark.rule("B8.7")
 def test_a_message_behind_one_that_is_still_locked_is_given_back_and_does_not_wait_for_a_lock_of_its_own() -> None:
     """Otherwise a queue that never rests stays one lock behind for good."""
     world, sender, queue, syphon = with_one_in_the_backlog()
     syphon.do_pass()
+    cannot_be_given_back(syphon)
     world.primary.heal()
     world.pass_time(2 * SECOND)
     assert world.send(sender)
@@ -556,6 +582,7 @@ def test_waiting_behind_a_locked_message_costs_fewer_deliveries_than_any_queue_a
         syphon.step()
     assert world.send(sender)
     behind = world.queues[queue].waiting[1]
+    cannot_be_given_back(syphon)
     world.primary.heal()
     syphon.pump.primary_recovered()
     began_at = world.clock.at

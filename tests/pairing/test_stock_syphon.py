@@ -4,6 +4,8 @@ import asyncio
 import json
 import threading
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient as AioServiceBusClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import ServiceBusError
 
 from tests.pairing.conftest import Spaces
 from tests.pairing.namespaces import CLIENT_OPTIONS, until
@@ -34,18 +37,19 @@ from twinbus.amqp.codec.types import (
 from twinbus.client.async_administration import async_administration_client
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
-from twinbus.clock import SystemClock
+from twinbus.clock import SteadyClock
 from twinbus.model import wire_names
 from twinbus.model.received_payload import read_front
 from twinbus.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
 from twinbus.pairing.aio.blocking_clients import blocking_client
+from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.rewriting.stages import Stage, staged
 from twinbus.pairing.rewriting.transfer import AnyMessage, set_aside
 from twinbus.pairing.syphon import stock_transport
 from twinbus.pairing.syphon.pump import BATCH_MAX
 from twinbus.pairing.syphon.stock_transport import DestinationSenders, StockTransport
-from twinbus.pairing.syphon.transport import Complete, Receive
+from twinbus.pairing.syphon.transport import Complete, GiveBackLeft, Receive, Taken
 
 
 def options() -> SendAvailabilityPairedNamespaceOptions:
@@ -91,6 +95,44 @@ def test_what_follows_another_backlog_queue_comes_home_after_it(spaces: Spaces) 
     ):
         until(lambda: spaces.primary.count(path) == len(ids))
     assert [each.message_id for each in take(spaces, path, len(ids))] == ids
+
+
+@pytest.mark.rule("B8")
+def test_what_was_left_is_given_back_by_its_lock_and_comes_again_at_once(spaces: Spaces) -> None:
+    """Also by another transport than the one that received it."""
+    queue = spaces.secondary.create_queue(lock_duration=timedelta(minutes=5))
+    put(spaces, queue, "orders", [ServiceBusMessage(str(number)) for number in range(3)])
+    with opened_transport(spaces, queue) as first:
+        left = GiveBackLeft({each.sequence_number: each.token for each in taken_by(first, 3)})
+    with opened_transport(spaces, queue) as second:
+        second.perform(left)
+        assert [each.sequence_number for each in taken_by(second, 3)] == sorted(left.tokens)
+        with pytest.raises(ServiceBusError):
+            second.perform(left)
+
+
+@contextmanager
+def opened_transport(spaces: Spaces, queue: str) -> Iterator[StockTransport]:
+    with spaces.primary.client() as primary, spaces.secondary.client() as secondary:
+        transport = StockTransport(
+            secondary.get_queue_receiver(queue),
+            DestinationSenders(primary, SteadyClock()),
+            lambda _: None,
+            SteadyClock(),
+            secondary.get_queue_receiver,
+        )
+        yield transport
+        transport.close()
+
+
+def taken_by(transport: StockTransport, count: int) -> list[Taken]:
+    taken: list[Taken] = []
+    while len(taken) < count:
+        answer = transport.perform(Receive(count, 5))
+        assert answer, "they are still locked"
+        assert not isinstance(answer, Survey)
+        taken += [each for each in answer if isinstance(each, Taken)]
+    return taken
 
 
 @pytest.mark.rule("B6.2")
@@ -238,21 +280,13 @@ def test_fewer_messages_are_taken_together_if_they_are_large(spaces: Spaces, mon
     with spaces.secondary.client() as client, client.get_queue_sender(queue) as sender:
         for size in sizes:
             sender.send_messages(ServiceBusMessage(bytes(size)))
-        clock = SystemClock()
-        transport = StockTransport(
-            client.get_queue_receiver(queue),
-            DestinationSenders(client, clock),
-            lambda _: None,
-            clock,
-            client.get_queue_receiver,
-        )
-        counts: list[int] = []
+    counts: list[int] = []
+    with opened_transport(spaces, queue) as transport:
         while sum(counts) < len(sizes):
             taken = transport.perform(Receive(BATCH_MAX, 5))
             assert isinstance(taken, list)
             transport.perform(Complete(taken))
             counts.append(len(taken))
-        transport.close()
     assert counts[0] == 1
     assert all(count <= 5 for count in counts[:3])
     assert max(counts) > 5

@@ -70,6 +70,18 @@ class EntityNode:
     async def abandon(self, messages: Sequence[ReceivedMessage], properties: Mapping[str, Value] | None = None) -> None:
         await self._settle(messages, {"disposition-status": "abandoned", **_modified(properties)})
 
+    async def abandon_locks(self, tokens: Mapping[int, bytes]) -> None:
+        """By sequence number and lock token, where the messages themselves are no longer at hand."""
+
+        async def abandon(part: list[int]) -> list[None]:
+            locks = Array([UUID(bytes_le=tokens[number]) for number in part])
+            await self._request(
+                wire_names.UPDATE_DISPOSITION, {"disposition-status": "abandoned", "lock-tokens": locks}
+            )
+            return [None] * len(part)
+
+        await _in_parts(list(tokens), _fragment_of, abandon)
+
     async def defer(self, messages: Sequence[ReceivedMessage], properties: Mapping[str, Value] | None = None) -> None:
         # Misspelled in the protocol.
         await self._settle(messages, {"disposition-status": "defered", **_modified(properties)})

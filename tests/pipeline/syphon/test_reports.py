@@ -1,14 +1,13 @@
 from tests.pipeline.syphon.lane_reports import report
 from twinbus.pairing.syphon.broker_clock import BrokerClock
-from twinbus.pairing.syphon.destinations import Cut, Destination, PumpMemory
+from twinbus.pairing.syphon.destinations import Cut, Destination, Lock, PumpMemory
 from twinbus.pipeline.syphon.reports import DestinationTally, LaneStatus, from_row, to_rows
 from twinbus.pipeline.syphon.round_metrics import metrics_table
 
 
 def test_a_report_comes_back_from_its_row_as_it_was() -> None:
-    memory = PumpMemory(
-        {"orders": Destination(Cut.BY_KEY, 5, 2_000, {2**60: 99, 7: 98})}, 60_000, BrokerClock(-3_600_000, 2)
-    )
+    left = {2**60: Lock(99), 7: Lock(98, b"token")}
+    memory = PumpMemory({"orders": Destination(Cut.BY_KEY, 5, 2_000, left)}, 60_000, BrokerClock(-3_600_000, 2))
     made = report(LaneStatus.STUCK, memory=memory, error="busy", moved=3, left=2, throttled=1, rate=12.5)
     made.destinations[None] = DestinationTally(dead_lettered=4)
     (row,) = to_rows([made]).to_pylist()

@@ -1,7 +1,7 @@
 import pytest
 
 from tests.pipeline.syphon.lane_reports import report
-from twinbus.pairing.syphon.destinations import Destination, PumpMemory
+from twinbus.pairing.syphon.destinations import Destination, Lock, PumpMemory
 from twinbus.pipeline.syphon.reports import LaneStatus
 from twinbus.pipeline.syphon.standing import HOLD_MIN, REST_MAX, REST_MIN, PairStanding
 
@@ -35,14 +35,21 @@ def test_a_queue_of_several_lanes_rests_only_if_none_of_them_got_anything() -> N
 def test_a_queue_with_left_messages_rests_until_the_first_of_them_can_come_again() -> None:
     memory = PumpMemory(
         {
-            "down": Destination(paused_until=NOW + 30_000, left={1: NOW + 5_000}),
-            "slow": Destination(left={2: NOW + 20_000, 3: NOW + 25_000}),
+            "down": Destination(paused_until=NOW + 30_000, left={1: Lock(NOW + 5_000)}),
+            "slow": Destination(left={2: Lock(NOW + 20_000), 3: Lock(NOW + 25_000)}),
         }
     )
     standing = PairStanding()
     standing.round_ended([report(LaneStatus.STUCK, memory=memory, left=3)], NOW)
     assert standing.queue("q").rest_until == NOW + 20_000
     assert standing.queue("q").memory is memory
+
+
+def test_a_queue_whose_left_messages_can_be_given_back_rests_until_their_destination_may_be_tried() -> None:
+    memory = PumpMemory({"down": Destination(paused_until=NOW + 4_000, left={1: Lock(NOW + 50_000, b"token")})})
+    standing = PairStanding()
+    standing.round_ended([report(LaneStatus.STUCK, memory=memory, left=1)], NOW)
+    assert standing.queue("q").rest_until == NOW + 4_000
 
 
 def test_a_link_that_broke_in_the_middle_lets_the_locks_of_what_it_had_end_first() -> None:

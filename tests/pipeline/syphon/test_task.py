@@ -110,10 +110,36 @@ def test_what_one_task_left_is_not_overtaken_in_the_next_one(spaces: Spaces, key
         queue.status = "Active"
         administration.update_queue(queue)
     second = backlog.fill(path, 50, prefix="second")
-    (held,) = run(backlog.task(memories={left.queue: left.memory}))
+    memory = left.memory
+    for destination in memory.destinations.values():
+        destination.gave_back(list(destination.left), None)
+    (held,) = run(backlog.task(memories={left.queue: memory}))
     assert (held.status, held.moved) == (LaneStatus.STUCK, 0)
     backlog.forget_locks()
     until(lambda: bool(run(backlog.task(memories={held.queue: held.memory})) and not backlog.waiting_count()))
+    assert spaces.primary.take_all(path) == first + second
+
+
+@pytest.mark.rule("B8")
+def test_what_one_task_left_is_given_back_by_the_next_one_and_waits_for_no_lock(
+    spaces: Spaces, keys: KeyFolder
+) -> None:
+    backlog = Backlog(spaces, keys, queue_count=1, lock=timedelta(minutes=5))
+    path = spaces.primary.create_queue(status="SendDisabled")
+    first = backlog.fill(path, 50, prefix="first")
+    (report,) = run(backlog.task())
+    with spaces.primary.administration() as administration:
+        queue = administration.get_queue(path)
+        queue.status = "Active"
+        administration.update_queue(queue)
+    second = backlog.fill(path, 50, prefix="second")
+    reports = [report]
+
+    def is_home() -> bool:
+        reports[:] = run(backlog.task(memories={report.queue: reports[0].memory}))
+        return not backlog.waiting_count()
+
+    until(is_home)
     assert spaces.primary.take_all(path) == first + second
 
 

@@ -28,6 +28,7 @@ from twinbus.pairing.syphon.transport import (
     Chunk,
     Complete,
     DeadLetter,
+    GiveBackLeft,
     LookInto,
     Receive,
     Request,
@@ -87,6 +88,8 @@ class BulkTransport:
                 await self._settle(taken, ACCEPTED)
             case Abandon(taken):
                 await self._settle(taken, abandoned())
+            case GiveBackLeft():
+                await self._give_back_left(request)
             case LookInto(queue, until):
                 return await self._look_into(queue, until)
             case DeadLetter(each, reason, description):
@@ -104,6 +107,18 @@ class BulkTransport:
 
         await run_async(pages(0, survey, until), peek)
         return survey
+
+    async def _give_back_left(self, left: GiveBackLeft) -> None:
+        # What the link was handed in advance comes after them, and would be taken first.
+        await self.close()
+        node = await self._secondary.entity(self._queue)
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                for tokens in left.in_requests():
+                    await node.abandon_locks(tokens)
+        except TimeoutError:
+            await self._secondary.drop()
+            raise
 
     async def close(self) -> None:
         """What was handed to us in advance is given back at once; what was left keeps its lock."""
@@ -123,7 +138,7 @@ class BulkTransport:
         received = await self._wait_for_messages(receiver, count_max, wait_s)
         self._held_count += len(received)
         self._held_size += _size_of(received)
-        return [taken_of(each, each.payload) for each in received]
+        return [taken_of(each, each.payload, each.delivery_tag) for each in received]
 
     async def _wait_for_messages(self, receiver: Receiver, count_max: int, wait_s: float) -> list[ReceivedMessage]:
         # Looking often costs nothing: the link has its credit all the time, and all of it is one receive.
@@ -134,7 +149,7 @@ class BulkTransport:
                 if look * LOOK_S < LINK_LIFE_MIN_S:
                     raise
                 return []  # services end links on which nothing happens; the next pass opens another
-            if received or self._is_stopping():
+            if received or self._is_stopping() or self._take_wake():
                 return received
         await receiver.end_poll()
         return []

@@ -3,20 +3,26 @@
 Order is kept by not overtaking: a message that was left stays locked for a while, and until it comes again nothing with a higher
 number may go to the same destination. A broker hands out the lowest number that is free, so once the lock of a left message has
 ended, that message comes before all others, unless another syphon took it or it is gone.
+
+A destination that may be tried again does not wait for those locks. After a pause the first of its messages are given back, to try
+it with; once it has accepted one, or somebody knows that it works, all of them are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeAlias
 
 from twinbus.clock import NEVER, Millis
 from twinbus.model.message_limits import MESSAGE_SIZE_MAX
-from twinbus.pairing.syphon.broker_clock import BrokerClock
+from twinbus.pairing.syphon.broker_clock import LOCK_MARGIN, BrokerClock
 from twinbus.pairing.syphon.transport import Chunk, Taken, Transfer
 
 RETRY_MIN: Millis = 1_000
 RETRY_MAX: Millis = 120_000
+TRIED_MAX = 100
+"""How many messages a destination that failed is tried with: a page. Each try costs them a delivery."""
+
 CLOCK_SKEW_MAX: Millis = 1_000
 NO_BARRIER = 2**63
 CHUNK_SIZE_MAX = MESSAGE_SIZE_MAX - 16 * 1024
@@ -37,13 +43,25 @@ class Cut(IntEnum):
     SINGLE = 2
 
 
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """Of a message that was left. Without a token there is nothing to give back: it is free, or is to stay until its lock ends."""
+
+    until: Millis
+    token: bytes = b""
+
+    def can_be_given_back(self, now: Millis) -> bool:
+        """One that is about to end need not be, and might spoil it for others."""
+        return bool(self.token) and self.until > now + LOCK_MARGIN
+
+
 @dataclass(slots=True)
 class Destination:
     cut: Cut = Cut.WHOLE
     paused_until: Millis = 0
     retry_after: Millis = RETRY_MIN
-    left: dict[int, Millis] = field(default_factory=dict)
-    """Sequence number to end of lock."""
+    left: dict[int, Lock] = field(default_factory=dict)
+    """By sequence number."""
     following: dict[str, dict[int, Millis]] = field(default_factory=dict)
     """What was left because it follows messages in other backlog queues: by session, sequence number to end of lock."""
     had_poison: bool = False
@@ -64,12 +82,38 @@ class Destination:
         """
         if now < self.paused_until:
             return 0
-        for number in [number for number, until in self.left.items() if until + CLOCK_SKEW_MAX <= received_at]:
+        for number in [number for number, lock in self.left.items() if lock.until + CLOCK_SKEW_MAX <= received_at]:
             del self.left[number]
         return min(self.left, default=NO_BARRIER)
 
-    def leave(self, sequence_number: int, locked_until: Millis) -> None:
-        self.left[sequence_number] = locked_until
+    def leave(self, sequence_number: int, lock: Lock) -> None:
+        self.left[sequence_number] = lock
+
+    @property
+    def is_failing(self) -> bool:
+        """It has not accepted anything since it failed, and nobody knows that it works again."""
+        return self.retry_after > RETRY_MIN
+
+    def holds_back(self, now: Millis) -> bool:
+        """Whether anything is left that could be given back."""
+        return any(lock.can_be_given_back(now) for lock in self.left.values())
+
+    def to_give_back(self, now: Millis) -> dict[int, bytes]:
+        """By sequence number, the tokens of what may come again now."""
+        if now < self.paused_until:
+            return {}
+        numbers = sorted(number for number, lock in self.left.items() if lock.can_be_given_back(now))
+        return {number: self.left[number].token for number in (numbers[:TRIED_MAX] if self.is_failing else numbers)}
+
+    def gave_back(self, sequence_numbers: Iterable[int], free_at: Millis | None) -> None:
+        """None if that failed: then their locks end by themselves."""
+        for number in sequence_numbers:
+            self.left[number] = Lock(self.left[number].until if free_at is None else free_at)
+
+    def next_try_at(self, now: Millis) -> Millis:
+        """When the first of what is left can come again and be tried. Only where something is left."""
+        free_at = now if self.holds_back(now) else min(lock.until for lock in self.left.values())
+        return max(self.paused_until, free_at)
 
     def follow(self, session: str, sequence_number: int, locked_until: Millis) -> None:
         self.following.setdefault(session, {})[sequence_number] = locked_until
@@ -122,7 +166,7 @@ class PumpMemory:
     def all_free_at(self, now: Millis) -> Millis:
         """When the last lock ends of what was left for destinations that are not paused; NEVER if nothing was."""
         open_now = [each for each in self.destinations.values() if now >= each.paused_until]
-        return max((until for each in open_now for until in each.left.values()), default=NEVER)
+        return max((lock.until for each in open_now for lock in each.left.values()), default=NEVER)
 
     def left_count(self) -> int:
         followers = sum(len(numbers) for each in self.destinations.values() for numbers in each.following.values())

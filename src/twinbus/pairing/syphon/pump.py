@@ -2,7 +2,7 @@
 
 A pass takes up to 100 messages, groups them by destination, sends the groups in order and
 completes what was accepted. A destination that is down or full keeps its messages in the
-backlog: they are left, their locks end, they come again. What can never arrive is
+backlog: they are left, and come again when their locks end or the destination may be tried again. What can never arrive is
 dead-lettered in the backlog queue with destination and reason.
 
 A message that follows others of its session in another backlog queue (see `pairing/rewriting/stages.py`) is left until those are home, and so
@@ -29,7 +29,7 @@ from twinbus.pairing.events import EventKind, PairingEvent, tell
 from twinbus.pairing.rewriting.restore import NotATransfer
 from twinbus.pairing.stock.failures import Classifier, FailureKind, kind_by
 from twinbus.pairing.syphon.broker_clock import LOCK_MARGIN
-from twinbus.pairing.syphon.destinations import RETRY_MAX, RETRY_MIN, Cut, Group, PumpMemory, first_chunk
+from twinbus.pairing.syphon.destinations import RETRY_MAX, RETRY_MIN, Cut, Group, Lock, PumpMemory, first_chunk
 from twinbus.pairing.syphon.followers import parted
 from twinbus.pairing.syphon.rate_cap import Pace
 from twinbus.pairing.syphon.transport import (
@@ -38,6 +38,7 @@ from twinbus.pairing.syphon.transport import (
     Chunk,
     Complete,
     DeadLetter,
+    GiveBackLeft,
     LookInto,
     Receive,
     Request,
@@ -121,7 +122,7 @@ class Pump:
         self.queue = queue
         self.is_stopping = False
         self.is_woken = False
-        """Set when something that it waits for has come about; whoever waits for it resets it."""
+        """Set when something that it waits for has come about."""
         self.memory = PumpMemory() if memory is None else memory
         self._classifier = classifier
         self._pace = pace
@@ -145,6 +146,11 @@ class Pump:
             destination.recovered()
             self.is_woken = True
 
+    def take_wake(self) -> bool:
+        """Whether it was woken. Asked by whoever waits for it, who then waits no longer."""
+        was_woken, self.is_woken = self.is_woken, False
+        return was_woken
+
     def primary_recovered(self) -> None:
         """All of it answers again."""
         for path in list(self.memory.destinations):
@@ -157,7 +163,7 @@ class Pump:
 
     def run(self) -> Steps:
         while not self.is_stopping:
-            outcome = yield from self.do_pass(SYPHON_POLL.total_seconds())
+            outcome = yield from self.do_pass(self._poll_s())
             if outcome:
                 self._retry_after = RETRY_MIN
             if self._gave_back:
@@ -167,6 +173,16 @@ class Pump:
             if not outcome:
                 yield Wait(self._retry_after)
                 self._retry_after = min(RETRY_MAX, 2 * self._retry_after)
+
+    def _poll_s(self) -> float:
+        """No longer than until a destination may be tried again with what was left for it."""
+        now = self._clock.now()
+        tries = [
+            max(RETRY_MIN, each.paused_until - now)
+            for each in self.memory.destinations.values()
+            if each.holds_back(now)
+        ]
+        return min([SYPHON_POLL.total_seconds(), *(wait / 1000 for wait in tries)])
 
     def _wait_behind(self) -> Millis:
         """Before the next pass after one that gave messages back. No longer than until all that was left is free again."""
@@ -181,6 +197,7 @@ class Pump:
     def do_pass(self, poll_s: float) -> Generator[Request, Answer, Pass]:
         """Take, move, settle."""
         self._gave_back = self._left_followers = False
+        yield from self._give_back_left()
         try:
             answer = yield Receive(self._page_max, poll_s)
         except Exception as error:
@@ -201,6 +218,23 @@ class Pump:
         is_worth_more = (is_new or self._left_followers) and not self._gave_back
         is_useful = did_settle or did_move or (is_worth_more and self.memory.left_count() < LEFT_MAX)
         return Pass.USEFUL if is_useful else Pass.FUTILE
+
+    def _give_back_left(self) -> Steps:
+        """What keeps a destination from being tried, and is locked for no other reason than that it failed."""
+        now = self._clock.now()
+        chosen = {path: each.to_give_back(now) for path, each in self.memory.destinations.items()}
+        tokens = {number: token for each in chosen.values() for number, token in each.items()}
+        if not tokens:
+            return
+        free_at: Millis | None = None
+        try:
+            yield GiveBackLeft(tokens)
+        except Exception as error:
+            self._tell(EventKind.SYPHON_SKIPPED, None, len(tokens), error)
+        else:
+            free_at = self._clock.now()
+        for path, each in chosen.items():
+            self.memory.destination(path).gave_back(each, free_at)
 
     def _by_our_clock(self, taken: Sequence[Taken]) -> list[Taken]:
         clock = self.memory.broker_clock
@@ -267,7 +301,7 @@ class Pump:
             are_free = yield from self._give_back([taken for taken, _ in behind])
             # They come again, but in which order a link that hands out in advance does not say.
             for taken, _ in behind:
-                destination.leave(taken.sequence_number, self._clock.now() if are_free else taken.locked_until)
+                destination.leave(taken.sequence_number, Lock(self._clock.now() if are_free else taken.locked_until))
         elif behind:
             self._leave(path, behind, None)
         return group[: len(group) - len(behind)]
@@ -364,7 +398,7 @@ class Pump:
         description = str(error) if path is None else f"Destination '{path}': {error}"
         if not self._poison_quota.take():
             if path is not None:
-                self.memory.destination(path).leave(taken.sequence_number, taken.locked_until)
+                self.memory.destination(path).leave(taken.sequence_number, Lock(taken.locked_until))
             self._tell(EventKind.SYPHON_SKIPPED, path, 1, PoisonQuotaUsedUp(description))
             return False
         try:
@@ -378,7 +412,7 @@ class Pump:
     def _leave(self, path: str, group: Group, error: Exception | None) -> None:
         destination = self.memory.destination(path)
         for taken, _ in group:
-            destination.leave(taken.sequence_number, taken.locked_until)
+            destination.leave(taken.sequence_number, Lock(taken.locked_until, taken.token))
         self._tell(EventKind.SYPHON_SKIPPED, path, len(group), error)
 
     def _give_back(self, taken: Sequence[Taken]) -> Generator[Request, Answer, bool]:

@@ -12,6 +12,7 @@ from twinbus.pairing.syphon.transport import (
     Answer,
     Complete,
     DeadLetter,
+    GiveBackLeft,
     Receive,
     Request,
     SendAll,
@@ -56,6 +57,8 @@ def _operations(request: Request, answer: Answer, queue: str, now: int) -> list[
             ]
         case Complete(taken) | Abandon(taken):
             return [_settlement(queue, len(taken), now)]
+        case GiveBackLeft(tokens):
+            return [_settlement(queue, len(tokens), now)]
         case DeadLetter():
             return [_settlement(queue, 1, now)]
     return []

@@ -46,8 +46,13 @@ class StockPayloads:
 
     def take(self, message: ServiceBusReceivedMessage) -> bytes | None:
         """The payload of a message; None for one that came by a link that was not watched yet."""
-        token = message.lock_token
-        return None if token is None else self._kept.pop(UUID(str(token)).bytes_le, None)
+        return self._kept.pop(token_of(message), None)
+
+
+def token_of(message: ServiceBusReceivedMessage) -> bytes:
+    """Its lock, as links carry it; empty if it has none."""
+    token = message.lock_token
+    return b"" if token is None else UUID(str(token)).bytes_le
 
 
 class _Keeper:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
+from uuid import UUID
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiver, ServiceBusSender
 
@@ -14,7 +15,7 @@ from twinbus.pairing.backlog.survey import pages, peek
 from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.stock.guarded_sender import GuardedSender, close_all, interrupt
 from twinbus.pairing.stock.steps import run
-from twinbus.pairing.syphon.stock_payloads import StockPayloads, batch_of
+from twinbus.pairing.syphon.stock_payloads import StockPayloads, batch_of, token_of
 from twinbus.pairing.syphon.transport import (
     HELD_SIZE_MAX,
     Abandon,
@@ -22,6 +23,7 @@ from twinbus.pairing.syphon.transport import (
     Chunk,
     Complete,
     DeadLetter,
+    GiveBackLeft,
     LookInto,
     Receive,
     Request,
@@ -36,6 +38,7 @@ RECEIVER_GRACE_S = 60.0
 """For opening a link and for settling a batch, beyond the time that a receive may wait for messages."""
 
 DESCRIPTION_MAX = 4096
+ABANDONED = "abandoned"
 
 
 class DestinationSenders:
@@ -112,6 +115,8 @@ class StockTransport:
                 self._each(taken, self._receiver.complete_message)
             case Abandon(taken):
                 self._each(taken, self._receiver.abandon_message)
+            case GiveBackLeft():
+                self._give_back_left(request)
             case LookInto(queue, until):
                 return self._look_into(queue, until)
             case DeadLetter(each, reason, description):
@@ -145,10 +150,16 @@ class StockTransport:
                 self._receiver.abandon_message(message)  # the SDK has opened another link meanwhile; it comes again
             else:
                 largest = max(largest, len(payload))
-                taken.append(taken_of(message, payload))
+                taken.append(taken_of(message, payload, token_of(message)))
         if taken:
             self._expected_size = max(largest, self._expected_size // 2)
         return taken
+
+    def _give_back_left(self, left: GiveBackLeft) -> None:
+        # The SDK gives back one message at a time, and by the link that brought it, which may be gone.
+        for tokens in left.in_requests():
+            locks: list[UUID | str] = [UUID(bytes_le=token) for token in tokens.values()]
+            self._receiver._settle_message_via_mgmt_link(ABANDONED, locks)
 
     def _look_into(self, queue: str, until: Millis) -> Survey:
         survey = Survey(0)

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 from twinbus.client.kept_links import KeptLinks
 from twinbus.clock import Clock, Millis
@@ -49,7 +48,7 @@ class BulkSyphon:
                 self._primary,
                 self._secondary,
                 lambda: self._is_stopping,
-                take_wake=partial(_take_wake, pump),
+                take_wake=pump.take_wake,
             )
             for pump in self._pumps
         ]
@@ -95,11 +94,6 @@ class BulkSyphon:
         self._is_stopping = True
         for pump in self._pumps:
             pump.is_stopping = True
-
-
-def _take_wake(pump: Pump) -> bool:
-    was_woken, pump.is_woken = pump.is_woken, False
-    return was_woken
 
 
 class SyphonThread:

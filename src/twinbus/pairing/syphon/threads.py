@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable
+from functools import partial
 
 from azure.servicebus import ServiceBusClient
 
@@ -36,7 +37,7 @@ class ThreadedSyphon:
             StockTransport(
                 as_syphon(secondary.get_queue_receiver(pump.queue)),
                 self._destinations,
-                self._wait,
+                partial(self._wait, pump),
                 clock,
                 lambda queue: as_syphon(secondary.get_queue_receiver(queue)),
             )
@@ -86,5 +87,7 @@ class ThreadedSyphon:
         for transport in self._transports:
             transport.interrupt_if_late(now)
 
-    def _wait(self, duration: Millis) -> None:
-        self._stop.wait(duration / 1000)
+    def _wait(self, pump: Pump, duration: Millis) -> None:
+        left_s = duration / 1000
+        while left_s > 0 and not pump.take_wake() and not self._stop.wait(min(STOP_LOOK_S, left_s)):
+            left_s -= STOP_LOOK_S

@@ -13,7 +13,7 @@ from twinbus.clock import Millis
 from twinbus.pairing.events import EventKind, PairingEvent
 from twinbus.pairing.stock.failures import FailureKind, classify
 from twinbus.pairing.syphon.broker_clock import BrokerClock
-from twinbus.pairing.syphon.destinations import Cut, Destination, PumpMemory
+from twinbus.pairing.syphon.destinations import Cut, Destination, Lock, PumpMemory
 from twinbus.pairing.syphon.pump import LockTooShort
 
 if TYPE_CHECKING:
@@ -147,7 +147,12 @@ def _plain(entry: Any) -> dict[str, Any]:
 
 def _write_memory(memory: PumpMemory) -> str:
     destinations = {
-        path: [int(each.next_cut), each.paused_until, each.retry_after, list(each.left.items())]
+        path: [
+            int(each.next_cut),
+            each.paused_until,
+            each.retry_after,
+            [[number, lock.until, lock.token.hex()] for number, lock in each.left.items()],
+        ]
         for path, each in memory.destinations.items()
     }
     clock = memory.broker_clock
@@ -158,7 +163,12 @@ def _read_memory(text: str) -> PumpMemory:
     lock_duration, clock, destinations = json.loads(text)
     return PumpMemory(
         {
-            path: Destination(Cut(cut), paused_until, retry_after, dict(left))
+            path: Destination(
+                Cut(cut),
+                paused_until,
+                retry_after,
+                {number: Lock(until, bytes.fromhex(token)) for number, until, token in left},
+            )
             for path, (cut, paused_until, retry_after, left) in destinations.items()
         },
         lock_duration,

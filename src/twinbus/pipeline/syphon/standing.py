@@ -75,7 +75,7 @@ class QueueStanding:
         if did_settle:
             self._rest_after = REST_MIN
         if LaneStatus.STUCK in statuses:
-            self.rest_until = min(max(_wakes_at(self.memory), now + REST_MIN), now + REST_MAX)
+            self.rest_until = min(max(_wakes_at(self.memory, now), now + REST_MIN), now + REST_MAX)
         elif LaneStatus.BACKLOG_DOWN in statuses or (LaneStatus.EMPTY in statuses and not did_settle):
             self.rest_until = now + self._rest_after
             self._rest_after = min(REST_MAX, 2 * self._rest_after)
@@ -141,7 +141,6 @@ def _rates(reports: Sequence[LaneReport]) -> dict[str, float]:
     return totals
 
 
-def _wakes_at(memory: PumpMemory) -> Millis:
+def _wakes_at(memory: PumpMemory, now: Millis) -> Millis:
     """When the first message that was left can come again and its destination may be tried."""
-    times = [max(each.paused_until, min(each.left.values())) for each in memory.destinations.values() if each.left]
-    return min(times, default=0)
+    return min((each.next_try_at(now) for each in memory.destinations.values() if each.left), default=0)
