@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,7 +27,7 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spaces]:
     folder = tmp_path_factory.mktemp("namespaces")
     with ThreadPoolExecutor(2) as starting:
         primary, secondary = starting.map(lambda name: NamespaceProcess(folder, name), ("primary", "secondary"))
-    _create_backlog_queues(primary, secondary)
+    _create_backlog_queues(_backlog_queues(primary), secondary)
     yield Spaces(primary, secondary)
     primary.kill()
     secondary.kill()
@@ -35,16 +35,26 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spaces]:
 
 @pytest.fixture
 def spaces(processes: Spaces) -> Iterator[Spaces]:
-    """Two running namespaces; whatever a test does to them is mended after it."""
+    """Two running namespaces; whatever a test does to them is mended after it, and what it set aside is gone."""
     yield processes
     processes.primary.revive()
     processes.secondary.revive()
+    used = [queue for queue in _backlog_queues(processes.primary) if processes.secondary.count(queue)]
+    if used:
+        with processes.secondary.administration() as administration:
+            for queue in used:
+                administration.delete_queue(queue)
+        _create_backlog_queues(used, processes.secondary)
 
 
-def _create_backlog_queues(primary: NamespaceProcess, secondary: NamespaceProcess) -> None:
-    """As a pair creates them, but with the shortest locks, so that what a syphon left behind comes again soon."""
+def _backlog_queues(primary: NamespaceProcess) -> list[str]:
     name = primary_name(f"127.0.0.1:{primary.amqp_port}")
+    return [backlog_queue_path(name, index) for index in range(2)]
+
+
+def _create_backlog_queues(queues: Iterable[str], secondary: NamespaceProcess) -> None:
+    """As a pair creates them, but with the shortest locks, so that what a syphon left behind comes again soon."""
     description = {**DESCRIPTION, "lock_duration": timedelta(seconds=5)}
     with secondary.administration() as administration:
-        for index in range(2):
-            administration.create_queue(backlog_queue_path(name, index), **description)
+        for queue in queues:
+            administration.create_queue(queue, **description)
