@@ -15,7 +15,7 @@ from twinbus.model.content import application_properties
 from twinbus.model.delivery import encode_delivery
 from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.hops import HOPS_MAX
-from twinbus.model.message import read_content
+from twinbus.model.message import read_content, sent_size
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message, message_id_of
 from twinbus.testing.simulation import Answer, EachReply, Simulation
@@ -140,6 +140,15 @@ def test_a_message_too_large_for_the_target_goes_to_the_transfer_dead_letter_que
     )
     assert sim.receiver(target.main, 9).ids() == ["1", "3"]
     assert source.main.counts().active == 0
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_message_may_be_as_large_as_the_target_takes(sim: Simulation, beyond: int) -> None:
+    target = sim.queue(QueueDescription("target"))
+    source = sim.queue(QueueDescription("source", forward_to="target", max_message_size_kb=LARGE_KB))
+    around_body = sent_size(make_message("m", body=bytes(1_000)).content) - 1_000
+    sim.send(source, make_message("m", body=bytes(256 * 1024 - around_body + beyond)))
+    assert (target.main.counts().active, source.transfer_dead_letter.counts().active) == (1 - beyond, beyond)
 
 
 @pytest.mark.parametrize("target", [QueueDescription("target"), TopicDescription("target")])
@@ -273,6 +282,19 @@ def test_a_circle_of_queues_ends_at_the_hop_limit(sim: Simulation) -> None:
     sim.send(one, make_message("m"))
     assert one.dead_letter.counts().active + two.dead_letter.counts().active == 1
     assert one.main.counts().active == two.main.counts().active == 0
+
+
+@pytest.mark.rule("A11.7")
+def test_hops_count_on_through_a_topic_and_do_not_show_at_its_other_subscriptions(sim: Simulation) -> None:
+    topic = sim.topic(TopicDescription("t"))
+    around = sim.subscription(SubscriptionDescription("t", "around", forward_to="back"))
+    plain = sim.subscription(SubscriptionDescription("t", "plain"))
+    sim.queue(QueueDescription("back", forward_to="t"))
+    sim.send(topic, make_message("m"))
+    dead = only(sim, around.dead_letter)
+    assert reason_of(dead) == "MaxTransferHopCountExceeded"
+    copies = sim.receiver(plain.main, 9).take()
+    assert [copy.message.enqueued_sequence_number for copy in copies] == [1] * (1 + HOPS_MAX // 2)
 
 
 def test_hops_do_not_show_when_forwarding_is_switched_off(sim: Simulation) -> None:

@@ -37,10 +37,8 @@ class ReceiveMerge:
     def add(self, receiver: Consumer) -> None:
         self._receivers.append(receiver)
 
-    def remove(self, receiver: Consumer) -> bool:
-        before = len(self._receivers)
+    def remove(self, receiver: Consumer) -> None:
         self._receivers = deque(other for other in self._receivers if other is not receiver)
-        return len(self._receivers) < before
 
     def remove_all(self) -> list[Consumer]:
         receivers, self._receivers = list(self._receivers), deque()

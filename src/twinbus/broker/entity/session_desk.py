@@ -165,13 +165,10 @@ class SessionDesk:
         self._receivers[lock] = receiver
         self.pump(receiver, now)
 
-    def detach(self, receiver: Consumer, now: Millis) -> bool:
+    def detach(self, receiver: Consumer, now: Millis) -> None:
         lock = receiver.session
-        if lock is None:
-            return False
-        is_known = self._receivers.pop(lock, None) is not None
-        self.release(lock, now)
-        return is_known
+        if lock is not None:
+            self.release(lock, now)
 
     def release(self, lock: SessionLock, now: Millis) -> None:
         self._receivers.pop(lock, None)
