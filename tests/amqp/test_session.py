@@ -224,6 +224,24 @@ def test_a_session_whose_window_stays_shut_is_ended_at_the_limit() -> None:
     assert link.transfer(b"more", b"tag") is None
 
 
+def held_back(**server: int) -> tuple[Script, OutgoingLink]:
+    script = Script(**server).open()
+    script.begin(incoming_window=0)
+    link = script.receiver(credit=1_000)
+    script.flow(incoming_window=0)
+    link.transfer(bytes(1_000), b"tag")
+    return script, link
+
+
+def test_a_session_may_have_as_much_waiting_as_the_limit_says_and_one_transfer_more() -> None:
+    size = held_back()[0].connection.held_back_size
+    script, link = held_back(held_back_size_max=size)
+    link.transfer(bytes(1_000), b"tag")
+    assert script.raw() == b""
+    link.transfer(bytes(1_000), b"tag")
+    assert isinstance(script.heard()[0], End)
+
+
 def test_what_waits_for_the_window_of_a_session_that_the_peer_ends_is_dropped() -> None:
     script = Script().open()
     script.begin(incoming_window=0)

@@ -197,6 +197,8 @@ def test_descriptors_may_be_symbols() -> None:
 
 def test_integers_of_another_width_are_integers() -> None:
     assert decoded(0x16, [Int(3), True]) == Detach(handle=3, closed=True)
+    assert decoded(0x16, [ULong(2**32 - 1)]) == Detach(handle=2**32 - 1)
+    assert decoded(0x10, ["me", None, None, UInt(2**16 - 1)]) == Open(container_id="me", channel_max=2**16 - 1)
 
 
 def test_one_symbol_stands_for_an_array_of_one() -> None:
@@ -211,6 +213,8 @@ def test_one_symbol_stands_for_an_array_of_one() -> None:
         (0x10, [], "container_id, which is mandatory"),
         (0x16, ["handle"], "handle of amqp:detach:list is 'handle'"),
         (0x16, [Int(-1)], "has to be a uint"),
+        (0x16, [ULong(2**32)], "has to be a uint"),
+        (0x10, ["me", None, None, UInt(2**16)], "has to be a ushort"),
         (0x16, [True], "has to be a uint"),
         (0x12, ["name", UInt(0), SENDER, UInt(3)], "0, 1 or 2"),
         (0x17, [None, None], "at most 1"),
