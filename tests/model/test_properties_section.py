@@ -1,5 +1,6 @@
 """What is read from the header and properties of every message, and written into them, field by field."""
 
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +17,7 @@ from twinbus.model.effective_lifetime import own_time_to_live, shown_header, sho
 from twinbus.model.header import NO_HEADER, read_header, with_time_to_live
 from twinbus.model.hops import HOPS_MAX, hops_of, with_hops, without_hops
 from twinbus.model.identity import ID_LENGTH_MAX, LIFETIME_MAX, is_ping, lifetime, read_identity, with_message_id
-from twinbus.model.message_limits import TIME_TO_LIVE_MAX
+from twinbus.model.message_limits import DATE_MAX, TIME_TO_LIVE_MAX
 from twinbus.model.wire_names import PING_CONTENT_TYPE
 
 
@@ -189,6 +190,18 @@ def test_times_are_put_into_the_properties_and_nothing_else_changes(count: int, 
     expected[8:10] = [Timestamp(9), Timestamp(5)]
     assert decode_sections(shown).properties == MessageProperties(*expected)
     assert shown[DESCRIPTOR_SIZE] == (0xC0 if len(shown) - DESCRIPTOR_SIZE - 3 < 0xFF else 0xD0)
+
+
+@pytest.mark.parametrize("size", range(200, 256))
+def test_properties_with_times_are_whole_whatever_their_size(size: int) -> None:
+    shown = shown_properties(section(PROPERTIES, ["s" * size]), since=5, expires_at=9)
+    found = decode_sections(shown).properties
+    assert found == MessageProperties("s" * size, absolute_expiry_time=Timestamp(9), creation_time=Timestamp(5))
+
+
+def test_the_latest_date_is_the_last_millisecond_of_the_year_9999() -> None:
+    latest = datetime(1970, 1, 1) + timedelta(milliseconds=DATE_MAX)
+    assert latest == datetime(9999, 12, 31, 23, 59, 59, 999_000)
 
 
 @pytest.mark.parametrize("hops", range(HOPS_MAX + 1))

@@ -242,8 +242,52 @@ def test_a_bad_constant_pattern_is_refused_with_its_position() -> None:
         outcome("a LIKE 'x!' ESCAPE '!'")
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        Described(Symbol("acme:name"), "http://b/"),
+        Described(Symbol("acme:span"), Long(1)),
+        Described(URI, Long(1)),
+        Described(TIMESPAN, "http://b/"),
+        Described(DATETIME_OFFSET, "http://b/"),
+    ],
+)
+def test_what_is_described_in_another_way_is_no_text_time_or_duration(value: Described) -> None:
+    assert understood(value) == value
+    view = view_of({"a": understood(value)})
+    second, noon = timedelta(microseconds=1), datetime(2026, 5, 1, 12, tzinfo=UTC)
+    assert outcome("a = 'http://b/' OR a = 1 OR a = @second OR a < @noon", view, second=second, noon=noon) is None
+
+
 def test_the_dotnet_clients_addresses_are_texts() -> None:
     assert outcome("a = 'http://b/'", view_of({"a": understood(Described(URI, "http://b/"))})) is True
+
+
+@pytest.mark.parametrize(("escape", "expected"), [("!", True), ("?", False), (None, None)])
+def test_an_escape_that_comes_with_the_message_counts_for_constants_too(
+    escape: str | None, expected: bool | None
+) -> None:
+    assert outcome_of_user("'50%' LIKE '50!%' ESCAPE e", **({} if escape is None else {"e": escape})) is expected
+
+
+OF_EACH_KIND: list[tuple[object, object]] = [
+    (1, 2),
+    ("a", "b"),
+    (True, False),
+    (datetime(2026, 5, 1, tzinfo=UTC), datetime(2026, 5, 2, tzinfo=UTC)),
+    (timedelta(hours=1), timedelta(hours=2)),
+    (UUID(int=1), UUID(int=2)),
+    (b"a", b"b"),
+]
+
+
+@pytest.mark.parametrize("place", range(len(OF_EACH_KIND)))
+def test_whether_a_value_is_among_others_is_unknown_if_they_are_of_another_kind(place: int) -> None:
+    user = {"a": understood(OF_EACH_KIND[place][0])}
+    for other, (value, another) in enumerate(OF_EACH_KIND):
+        found = outcome("a IN (@value, @another)", view_of(user), value=value, another=another)
+        assert found is (True if other == place else None)
+        assert outcome("a IN (@another)", view_of(user), another=another) is (False if other == place else None)
 
 
 @pytest.mark.parametrize("text", ["'a' LIKE @nothing", "'a' LIKE 'a' ESCAPE @nothing", "'a' LIKE @nothing ESCAPE '!'"])
