@@ -2,11 +2,12 @@
 
 from datetime import timedelta
 
+from twinbus.amqp.codec.sections import BODY_SECTIONS_MAX
 from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.broker import fragment_transaction, message_broker, outcomes
 from twinbus.broker.fragment import locks
 from twinbus.gateway.links import bindings, outcome_states, receiver_attach, session_attach
-from twinbus.gateway.nodes import management_node
+from twinbus.gateway.nodes import coordinator, management_node, request_message
 from twinbus.gateway.requests import browse, bulk, call, repair, rules, schedule, sessions
 from twinbus.gateway.web_tokens import RSA_BITS_MIN
 from twinbus.model import descriptions, durations, identity, iso8601, message_limits, pairing_limits, paths, wire_names
@@ -46,6 +47,7 @@ def test_links_and_requests() -> None:
     assert (call.LOCK_TOKENS_MAX, browse.SEQUENCE_NUMBERS_MAX, schedule.SEQUENCE_NUMBERS_MAX) == (4_096,) * 3
     assert (bulk.DELETE_COUNT_MAX, message_limits.BATCH_COUNT_MAX) == (4_000, 4_500)
     assert (rules.LIST_COUNT_MAX, sessions.LIST_COUNT_MAX, repair.PREVIEWS_DEFAULT) == (100, 100, 10)
+    assert (request_message.VALUES_MAX, coordinator.SIZE_MAX, BODY_SECTIONS_MAX) == (65_536, 64 * 1024, 16_384)
     assert locks.TOKEN_SIZE == 16
     no_answers = (call.NO_MESSAGES, rules.NO_RULES, sessions.NO_SESSIONS)
     assert {each.status for each in no_answers} == {204}
