@@ -101,7 +101,9 @@ def test_keys_that_were_stored_in_their_case_are_known_without_it() -> None:
     assert history.is_known("3\x00one\x00a", 5)
 
 
-@pytest.mark.parametrize("message_id", ["a\x00b", "\x00b", "9999\x00b", "1\x00ab", "1\x002", "x3\x00one\x00a"])
+@pytest.mark.parametrize(
+    "message_id", ["a\x00b", "\x00b", "9999\x00b", "1000\x00b", "0000\x00\x00a", "1\x00ab", "1\x002", "x3\x00one\x00a"]
+)
 def test_an_id_that_was_stored_without_a_key_is_known_as_it_is(message_id: str) -> None:
     """Whatever characters it has, also those that a key and its length would be told by."""
     history = DuplicateHistory()
@@ -224,6 +226,14 @@ def test_keys_of_a_shorter_window_are_forgotten_before_those_of_the_longer_one(
     assert len(sim.ports[store].store.duplicates(queue.main.key)) == 1
     assert sim.send(queue, make_message("long ago"), make_message("4 a")).good == {0, 1}
     assert queue.main.counts().active == 1 + 5 * 2 + 1  # what was sent first is known all the time
+
+
+def test_a_key_of_a_longer_window_is_known_until_its_end_and_no_longer() -> None:
+    history = DuplicateHistory()
+    history.add("long", 10 * PRUNE_INTERVAL)
+    history.add("short", PRUNE_INTERVAL)
+    assert history.is_known("long", 10 * PRUNE_INTERVAL - 1)
+    assert not history.is_known("long", 10 * PRUNE_INTERVAL)
 
 
 def test_a_key_that_ends_a_little_before_others_waits_behind_them() -> None:

@@ -16,6 +16,7 @@ from twinbus.broker.replies import UNAWAITED, SettleReply
 from twinbus.errors import MessageLockLost, MessageTooLarge, NotAllowed
 from twinbus.model.content import application_properties
 from twinbus.model.descriptions import QueueDescription
+from twinbus.model.message_limits import HEADER_SIZE_MAX
 from twinbus.model.wire_names import MessageState
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, EachReply, Simulation
@@ -376,3 +377,20 @@ def test_two_messages_that_are_too_large_together_are_refused_and_one_never_is(m
     assert settlement.check_size([large]) is None
     assert isinstance(settlement.check_size([row(1, bytes(6)), row(2, bytes(5))]), MessageTooLarge)
     assert settlement.check_size([row(1, bytes(5)), row(2, bytes(5))]) is None
+
+
+@pytest.mark.parametrize("outcome", [Abandon, Defer])
+def test_properties_that_make_a_message_too_large_make_it_a_dead_letter_as_it_was(
+    outcome: type[Abandon | Defer],
+) -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("plain"))
+    sim.send(queue, make_message("m", application_properties={"colour": "red"}))
+    held = sim.receiver(queue.main, 1).take()
+    assert sim.settle(queue.main, held, outcome({"much": "x" * HEADER_SIZE_MAX})).good == {0}
+    (dead,) = sim.receiver(queue.dead_letter, 9).take()
+    found = application_properties(dead.message.content)
+    assert (found["DeadLetterReason"], found["colour"], found.get("much")) == ("HeaderSizeExceeded", "red", None)
+    # There it has nowhere else to go, and stays as it is.
+    assert sim.settle(queue.dead_letter, [dead], outcome({"much": "x" * HEADER_SIZE_MAX})).good == {0}
+    assert queue.holdings().dead_letter.active + queue.holdings().dead_letter.deferred == 1
