@@ -162,6 +162,26 @@ def test_very_many_become_active_as_a_few_do(has_sessions: bool, monkeypatch: py
     assert seen[0] == seen[1]
 
 
+def test_message_sessions_have_very_many_that_become_due_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that somebody holds, and those that are free."""
+    monkeypatch.setattr(upkeep, "DUE_COUNT_MAX", 8)
+    monkeypatch.setattr(upkeep, "DUE_UNREAD_MAX", 16)
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q", requires_session=True))
+    due_at, names = sim.now + 5_000, [f"s{number}" for number in range(3)]
+    messages = [make_message(str(n), session_id=names[n % 3], scheduled_at=due_at) for n in range(99)]
+    queue.schedule(messages, sim.now, Answer[list[int]]())
+    sim.run()
+    holder = sim.receiver(queue.main, 99, session=sim.accept(queue.main, "s0").value)
+    sim.clock.advance(5_000)
+    once(sim)
+    assert holder.ids() == [str(n) for n in range(0, 99, 3)]
+    for _ in range(2):
+        lock = sim.accept(queue.main).value
+        first = names.index(lock.session_id)
+        assert sim.receiver(queue.main, 99, session=lock).ids() == [str(n) for n in range(first, 99, 3)]
+
+
 def test_receivers_get_very_many_that_become_due_and_what_lives_briefly_expires() -> None:
     sim = Simulation()
     queue = sim.queue(QueueDescription("q"))
