@@ -181,7 +181,6 @@ def test_an_entity_that_becomes_known_while_a_store_is_being_read_is_served(
         assert sim.send(sim.entities.queue(name), make_message("m")).good == {0}
 
 
-@pytest.mark.one_node("the store has another owner in between")
 @pytest.mark.one_node("the questions to the store are counted")
 def test_a_store_is_read_once_when_it_is_opened(sim: Simulation, queue: QueueEntity) -> None:
     sim.send(queue, make_message("m"))
@@ -189,6 +188,7 @@ def test_a_store_is_read_once_when_it_is_opened(sim: Simulation, queue: QueueEnt
     assert sim.ports[0].query_count == 1
 
 
+@pytest.mark.one_node("the store has another owner in between")
 def test_what_another_owner_put_into_an_entity_that_was_created_just_before_is_there_when_the_store_returns() -> None:
     stores = [MemoryStore(), MemoryStore()]
     sim = Simulation(2, make_store=iter(stores).__next__)
