@@ -23,8 +23,9 @@ import java.util.concurrent.TimeUnit;
 
 /** Processors: messages that the SDK receives and settles in the background. */
 final class ProcessorScenarios {
+    /** Waits for longer than a lock lasts: what a processor is handed while it stops comes again only after that. */
     private static String next(BlockingQueue<String> seen) throws InterruptedException {
-        String body = seen.poll(60, TimeUnit.SECONDS);
+        String body = seen.poll(90, TimeUnit.SECONDS);
         truth(body != null, "no message came in time");
         return body;
     }
