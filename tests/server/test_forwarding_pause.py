@@ -176,6 +176,23 @@ def test_a_process_that_starts_during_a_backup_forwards_when_that_has_ended(tmp_
     served.close()
 
 
+def test_the_log_says_once_that_forwarding_is_paused_and_once_that_it_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    with paused_forwarding(tmp_path):
+        served = Served(tmp_path)
+        served.look()
+        served.look()
+    served.look()
+    served.look()
+    served.close()
+    assert caplog.messages == ["forwarding_paused", "forwarding_goes_on"]
+    caplog.clear()
+    Served(tmp_path).close()
+    assert caplog.messages == []
+
+
 def test_forwarding_goes_on_after_a_backup_that_was_killed(tmp_path: Path) -> None:
     backup = subprocess.Popen([sys.executable, "-c", DIES_IN_A_PAUSE, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert backup.stdout is not None

@@ -12,6 +12,7 @@ which the system takes from a process that ends, however it does: after a backup
 """
 
 import fcntl
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ from twinbus.server.data.folder_lock import (
     take,
     take_within,
 )
+
+log = logging.getLogger(__name__)
 
 LOOK_EVERY: Millis = 250
 PATIENCE_S = 30.0
@@ -47,6 +50,7 @@ class ForwardingShare:
             os.close(self._backup)
             raise
         self._has_share = False
+        self._is_paused = False
         self._look_at: Millis = now + LOOK_EVERY
         gate.close()
         self._look(now)
@@ -64,6 +68,10 @@ class ForwardingShare:
     def _look(self, now: Millis) -> None:
         if not take(self._backup, fcntl.LOCK_SH):
             self._gate.close()
+            if not self._is_paused:
+                # A backup that was suspended keeps it so, and nothing else would say why messages stay.
+                log.info("forwarding_paused", extra={"fields": {"reason": "a backup is being made"}})
+                self._is_paused = True
             if self._has_share and not self._is_forwarding():
                 fcntl.flock(self._forwarding, fcntl.LOCK_UN)
                 self._has_share = False
@@ -72,6 +80,9 @@ class ForwardingShare:
         self._has_share = self._has_share or take(self._forwarding, fcntl.LOCK_SH)
         if self._has_share and not self._gate.is_open:
             self._gate.open(now)
+            if self._is_paused:
+                log.info("forwarding_goes_on")
+                self._is_paused = False
 
 
 @contextmanager
