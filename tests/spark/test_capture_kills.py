@@ -165,8 +165,8 @@ def test_a_capture_whose_python_processes_die_anywhere_holds_each_message_once(
     dice = random.Random(seed)
     mode = CaptureMode.BROWSE if seed % 2 else CaptureMode.CONSUME
     phases = BROWSING if mode is CaptureMode.BROWSE else CONSUMING
-    ledger.send(dice.randrange(BATCH_MESSAGES, 3 * BATCH_MESSAGES))
-    # Every phase has its turn, whatever the dice say.
+    # Every phase has its turn, whatever the dice say, and comes twice.
+    ledger.send(dice.randrange(BATCH_MESSAGES + 1, 3 * BATCH_MESSAGES))
     write_note(note, phases[seed // 2 % len(phases)], dice.randrange(1, 3), takes_all=False)
     run_once(spark, ledger, mode, note, entities)
     assert not note.exists(), "nobody died"
