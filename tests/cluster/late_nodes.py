@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from math import inf
 from random import Random
 
+from tests.cluster.stepped_turmoil import TakeOver
 from twinbus.broker.store_port import ELSEWHERE
 from twinbus.clock import Millis
 from twinbus.cluster.lines.line import Line
@@ -111,28 +112,12 @@ class LateLink:
             end.end("cut", now)
 
 
-class LateTakeOver:
+class LateTakeOver(TakeOver):
     """Of a store whose owner was taken for dead, and learns of it later."""
 
-    is_planned = False
-
     def __init__(self, world: "LateNodes", store: int, to: int) -> None:
-        self.store, self.to = store, to
-        self.is_over = False
+        super().__init__(world.sim, store, to)
         self._world = world
-        self._steps = [self._lose, self._take, self._is_taken]
-
-    @property
-    def is_between(self) -> bool:
-        """Whether nobody serves the store."""
-        return len(self._steps) == 2
-
-    def step(self) -> bool:
-        if not self._steps[0]():
-            return False
-        del self._steps[0]
-        self.is_over = not self._steps
-        return True
 
     def _lose(self) -> bool:
         self._world.take_away(self.store, self.to)
@@ -141,9 +126,6 @@ class LateTakeOver:
     def _take(self) -> bool:
         self._world.load_at(self.store, self.to)
         return True
-
-    def _is_taken(self) -> bool:
-        return self._world.sim.nodes[self.to].brokers[self.store].is_available
 
 
 class LateNodes:

@@ -32,7 +32,7 @@ class TakeOver:
         self.store = store
         self.is_over = False
         self._sim = sim
-        self._to = to
+        self.to = to
         self._steps = [self._lose, self._take, self._is_taken]
 
     @property
@@ -48,11 +48,11 @@ class TakeOver:
         return True
 
     def _lose(self) -> bool:
-        self._sim.change_owner(self.store, self._to)
+        self._sim.change_owner(self.store, self.to)
         return True
 
     def _take(self) -> bool:
-        node, epoch = self._sim.nodes[self._to], self._sim.epochs[self.store]
+        node, epoch = self._sim.nodes[self.to], self._sim.epochs[self.store]
         broker = node.brokers[self.store]
         broker.is_foreign = False
         broker.expect(node.fronts.mover.arrivals(self.store, epoch))
@@ -60,7 +60,7 @@ class TakeOver:
         return True
 
     def _is_taken(self) -> bool:
-        return self._sim.nodes[self._to].brokers[self.store].is_available
+        return self._sim.nodes[self.to].brokers[self.store].is_available
 
 
 class StepsTurmoil(Turmoil):
