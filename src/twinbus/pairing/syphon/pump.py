@@ -121,8 +121,7 @@ class Pump:
     ) -> None:
         self.queue = queue
         self.is_stopping = False
-        self.is_woken = False
-        """Set when something that it waits for has come about."""
+        self._is_woken = False  # something that it waits for has come about
         self.memory = PumpMemory() if memory is None else memory
         self._classifier = classifier
         self._pace = pace
@@ -144,11 +143,11 @@ class Pump:
         destination = self.memory.destinations.get(path)
         if destination is not None:
             destination.recovered()
-            self.is_woken = True
+            self._is_woken = True
 
     def take_wake(self) -> bool:
         """Whether it was woken. Asked by whoever waits for it, who then waits no longer."""
-        was_woken, self.is_woken = self.is_woken, False
+        was_woken, self._is_woken = self._is_woken, False
         return was_woken
 
     def primary_recovered(self) -> None:
