@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 from tests.store.postgres_places import opened, run_sql
 from twinbus.clock import boot_time
 from twinbus.cluster.lines.line import Topics
-from twinbus.errors import ArgumentError, OperationInProgress, StoreTaken
+from twinbus.errors import ArgumentError, InternalError, OperationInProgress, StoreTaken
 from twinbus.management.catalog_postgres import first_place
 from twinbus.management.catalog_shared import SharedPostgresCatalog
 from twinbus.server.machines import register as register_of_nodes
@@ -82,6 +82,28 @@ async def test_a_node_that_starts_alone_again_ends_the_turns_of_its_former_proce
     take_for_dead(former)
     async with assembly(join("one")).turn("orders", 0.0):
         pass
+
+
+async def test_a_turn_within_one_that_a_node_has_lost_allows_no_change(join: Join) -> None:
+    """Another node has had the first of them since, and the second one only keeps others waiting."""
+    one, other = join("one"), join("other")
+    database = SharedPostgresCatalog(one.place, one.owner, ALL_NODES, 1, NOW)
+    database.allow = one.allow_change
+    try:
+        async with assembly(one).turn("orders", 0.0):
+            take_for_dead(one)
+            other.beat()
+            async with assembly(other).turn("orders", 0.0):
+                pass
+            assert one.beat().nodes
+            async with assembly(one).turn("$creation", 0.0):
+                with pytest.raises(InternalError, match="took this one for dead"), database.transaction():
+                    pytest.fail("it may not be changed")
+        async with assembly(one).turn("orders", 0.0):
+            with database.transaction():
+                pass
+    finally:
+        database.close()
 
 
 def test_a_node_whose_name_another_process_has_taken_learns_it_and_beats_no_more(join: Join) -> None:
