@@ -95,6 +95,8 @@ class AccessControl:
         """Returns the rules as they are afterwards."""
         if not entity:
             async with self._turn, self._control.peers.turn(ACCESS):
+                if self._catalog.is_shared:
+                    await asyncio.to_thread(self._catalog.reread_access_rules)
                 changed_rules = await asyncio.to_thread(self._set_namespace_rules, change(self.rules("")))
                 await self._control.peers.follow_access_rules()
             return changed_rules

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from twinbus.clock import Millis
-from twinbus.errors import EntityAlreadyExists, EntityNotFound
+from twinbus.errors import EntityAlreadyExists, EntityNotFound, InternalError
 from twinbus.management.catalog_file import CatalogFile
 from twinbus.management.records import (
     read_authorization_rule,
@@ -61,6 +61,7 @@ NAMESPACE = "SELECT name, created_at, modified_at FROM namespace"
 RULES = "SELECT subscription, description FROM rules ORDER BY position"
 ENTITIES = "SELECT id, kind, description, created_at, updated_at, first_store FROM entities"
 ENTITY_AND_BELOW = f"{ENTITIES} WHERE key = ? OR (key > ? AND key < ?) ORDER BY id"
+ENTITY_AND_BELOW_AS_IT_IS = "SELECT id, updated_at FROM entities WHERE key = ? OR (key > ? AND key < ?)"
 RULES_OF = "SELECT description FROM rules WHERE subscription = ? ORDER BY position"
 ACCESS_RULES = "SELECT key, description FROM access_rules ORDER BY key"
 
@@ -69,6 +70,11 @@ Execute: TypeAlias = Callable[[str, Sequence[object]], list[tuple[Any, ...]]]
 
 class CatalogDatabase(Protocol):
     """Where a catalog is kept. Statements have a question mark for each value."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Others may change it without telling this process, while they take it for dead."""
+        ...
 
     def rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]: ...
 
@@ -122,6 +128,13 @@ def _topic_of(path: str) -> str:
     """Of a path of the administration API the part before `/Subscriptions`; no entity has that word inside its path."""
     parts = path.split("/")
     return "/".join(parts[: [path_key(part) for part in [*parts, "subscriptions"]].index("subscriptions")])
+
+
+def _key_and_below(path: str) -> tuple[str, str, str]:
+    """The key of an entity, and between which the keys of its subscriptions are."""
+    key = path_key(path)
+    below = f"{key}/{path_key('Subscriptions')}/"
+    return key, below, below[:-1] + "0"  # the character behind '/'
 
 
 class Catalog:
@@ -210,11 +223,9 @@ class Catalog:
 
     def reread(self, path: str) -> None:
         """Remember what the database says of an entity, and of a topic also what is below it. What has not changed stays the same object."""
-        key = path_key(path)
-        below = f"{key}/{path_key('Subscriptions')}/"
+        key, below, _ = keys_read = _key_and_below(path)
         with self._database.snapshot():
-            # '0' is the character behind '/', so these are the keys that start with `below`.
-            rows = self._database.rows(ENTITY_AND_BELOW, (key, below, below[:-1] + "0"))
+            rows = self._database.rows(ENTITY_AND_BELOW, keys_read)
             found = [
                 Entry(
                     entity_id,
@@ -246,6 +257,24 @@ class Catalog:
         changed = [entry for key, entry in found.items() if known.get(key) != entry]
         paths = sorted({path_of(entry.description) for entry in [*gone, *changed]}, key=path_key)
         return ChangedElsewhere(paths, access_rules != self._access_rules)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whoever changes it sees first what others have changed."""
+        return self._database.is_shared
+
+    def check_known(self, path: str) -> None:
+        """That an entity, and of a topic what is below it, is what is remembered here: in the turn of its name, before a change. Others tell
+        this process nothing while they take it for dead, and then it would create an entity over one that they have filled. Raises
+        InternalError."""
+        with self._database.snapshot():
+            found = self._database.rows(ENTITY_AND_BELOW_AS_IT_IS, _key_and_below(path))
+        entry = self.find(path)
+        known = [] if entry is None else [entry, *self.subscriptions(path)]
+        if sorted(found) != sorted((each.id, each.updated_at) for each in known):
+            raise InternalError(
+                f"'{path}' was changed through another node, and this one is about to learn how. Try again."
+            )
 
     def reread_access_rules(self) -> None:
         with self._database.snapshot():

@@ -65,6 +65,8 @@ FIRST_NAMESPACE = (
 class CatalogFile:
     """See `CatalogDatabase`."""
 
+    is_shared = False
+
     def __init__(self, path: Path, namespace: str, now: Millis) -> None:
         """Open the file, or create it. Raises InternalError."""
         self._path = path

@@ -67,6 +67,8 @@ class PostgresCatalog:
     Without `store_count` it has to exist, and is taken as it is.
     """
 
+    is_shared = False
+
     def __init__(
         self,
         place: CatalogPlace,

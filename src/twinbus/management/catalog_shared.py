@@ -25,6 +25,8 @@ class SharedPostgresCatalog(PostgresCatalog):
     """See `CatalogDatabase`. `all_nodes`: as whom all nodes hold the catalog together. Raises StoreTaken while a process that is no node
     owns it."""
 
+    is_shared = True
+
     def __init__(self, place: CatalogPlace, owner: Owner, all_nodes: Owner, store_count: int, now: Millis) -> None:
         self.allow: Callable[[Execute], None] = lambda _: None
         self._all_nodes = all_nodes

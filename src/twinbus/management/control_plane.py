@@ -321,6 +321,8 @@ class ControlPlane:
     async def _turn_of(self, name: str) -> AsyncIterator[None]:
         """Of this process first: its changes wait here, and one of them for those of the others."""
         async with self._turns.of(name), self.peers.turn(path_key(name)):
+            if self.catalog.is_shared:
+                await self._write(lambda: self.catalog.check_known(name))
             yield
 
     async def _ask(self, request: Callable[[Reply[Any]], None]) -> Any:
