@@ -15,14 +15,15 @@ from tests.postgres_server import PostgresServer, is_installed
 from tests.store.held_tasks import HeldTasks
 from tests.store.postgres_places import end_lease, opened, place, run_sql
 from twinbus.clock import boot_time
-from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse, StoreUnavailable
+from twinbus.errors import ArgumentError, StoreDamaged, StoreGone, StoreInUse, StoreUnavailable
+from twinbus.server.stores.places import opener
 from twinbus.store.changes import Enqueued, FragmentCreated, Removed
 from twinbus.store.damage import CheckedPage
 from twinbus.store.durable import DurableStore
 from twinbus.store.postgres import connection as postgres_connection
 from twinbus.store.postgres.connection import Connection, in_our_words
 from twinbus.store.postgres.journal import PART_BYTES
-from twinbus.store.postgres.lease import LEASE_S, TAKEN, TRUSTED_S, LeaseKeeper, lease_states
+from twinbus.store.postgres.lease import LEASE_S, NO_RENEWAL, TAKEN, TRUSTED_S, LeaseKeeper, lease_states
 from twinbus.store.postgres.place import Owner, PostgresPlace, has_secret, server_of
 from twinbus.store.postgres.statements import JOURNAL_COUNT
 from twinbus.store.postgres.store import PostgresStore
@@ -564,6 +565,34 @@ def test_a_keeper_whose_namespace_is_silent_renews_nothing(here: PostgresPlace) 
     assert len(told) == 1
     store.close()
     keeper.close()
+
+
+def test_a_store_that_this_process_had_open_is_not_created_again_when_its_schema_is_gone(here: PostgresPlace) -> None:
+    """Its catalog, which says so from then on, was read before."""
+    open_store = opener(here, Owner.this_process(), StoreLimits(), NO_RENEWAL)
+    open_store().close()
+    open_store().close()
+    run_sql(here, f'DROP SCHEMA "{here.schema}" CASCADE')
+    with pytest.raises(StoreGone, match="is missing"):
+        open_store()
+
+
+def test_a_store_whose_schema_is_gone_keeps_no_other_lease_in_its_database_from_being_renewed(
+    postgres_dsn: str, fresh_namespace: str
+) -> None:
+    places = [PostgresPlace(postgres_dsn, fresh_namespace, number, 2) for number in range(2)]
+    told: list[tuple[int, float]] = []
+    keeper = LeaseKeeper(lambda number, until: told.append((number, until)), boot_time)
+    gone, left = (PostgresStore(each, Owner.this_process(), renewal=keeper) for each in places)
+    run_sql(places[0], f'DROP SCHEMA "{places[0].schema}" CASCADE')
+    told.clear()
+    deadline = time.monotonic() + 20
+    while len(told) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert {number for number, _ in told} == {1}
+    keeper.close()
+    for store in (gone, left):
+        store.close()
 
 
 def renewed(where: PostgresPlace, since: float, alive_at: float) -> tuple[float, float, float]:

@@ -273,3 +273,18 @@ def test_a_database_without_any_store_that_was_there_is_one_that_a_node_does_not
     assert new.leases == {1: LeaseSeen()}
     assert elsewhere.leases is None
     assert "in the order of the first start" in elsewhere.fault
+
+
+def test_a_store_whose_schema_is_gone_is_nobodys_to_take_and_the_others_in_its_database_are(
+    postgres_dsn: str, fresh_namespace: str
+) -> None:
+    places = [PostgresPlace(postgres_dsn, fresh_namespace, number, 2) for number in range(2)]
+    owner = Owner.this_process()
+    stores = [opened(each, owner) for each in places]
+    lookout = Lookout(0, places, Owner.this_process(), pytest.fail)
+    assert [each.owner for each in (lookout.look().leases or {}).values()] == [owner.id, owner.id]
+    run_sql(places[0], f'DROP SCHEMA "{places[0].schema}" CASCADE')
+    assert lookout.look().leases is None
+    assert {number: each.owner for number, each in (lookout.look().leases or {}).items()} == {1: owner.id}
+    for store in stores:
+        store.close()

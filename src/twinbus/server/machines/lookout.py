@@ -1,7 +1,8 @@
 """Who owns which store, as the leases of one database say: looked up every second and when one of them ends, on a thread of its own.
 
 If the database hangs, its thread waits and the others go on. A database that cannot be looked at is one that this node does not reach,
-and so is one in which none of the stores is that have been there: this node was given another one.
+and so is one in which none of the stores is that have been there: this node was given another one. A single store that was there and is gone
+is nobody's to take: it would be taken for a new one.
 """
 
 import threading
@@ -61,6 +62,7 @@ class Lookout:
         self._soon = threading.Event()
         self._created: set[int] = set()
         self._known = {place.number for place in places if place.is_created}
+        self._seen_here: set[int] = set()
         self._thread = threading.Thread(target=self._run, name=f"lookout {database}", daemon=True)
 
     def start(self) -> None:
@@ -92,6 +94,7 @@ class Lookout:
             return Sight(self._database, self._leases(self._connection), before)
         except (psycopg.Error, StoreUnavailable) as error:
             self._disconnect()
+            self._created.clear()  # one of them may be gone
             return Sight(self._database, None, before, " ".join(str(error).split()))
 
     def _leases(self, connection: Connection) -> dict[int, LeaseSeen]:
@@ -104,7 +107,8 @@ class Lookout:
                 f"None of the messaging stores that were in use is in {server_of(self._places[0].dsn)}. "
                 "Name the servers with --store in the order of the first start."
             )
-        found = {place.number: LeaseSeen() for place in self._places}
+        self._seen_here |= self._created
+        found = {place.number: LeaseSeen() for place in self._places if place.number not in self._seen_here}
         parts = [
             LEASE.format(number=sql.Literal(place.number), schema=sql.Identifier(place.schema))
             for place in self._places

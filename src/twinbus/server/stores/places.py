@@ -4,6 +4,7 @@ psycopg is imported only where a store is in PostgreSQL: it is an extra.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -52,4 +53,12 @@ def opener(
 
     assert owner is not None
     assert renewal is not None
-    return partial(PostgresStore, place, owner, limits, renewal=renewal)
+    known = place
+
+    def open_schema() -> DurableStore:
+        nonlocal known
+        store = PostgresStore(known, owner, limits, renewal=renewal)
+        known = replace(known, is_created=True)  # the catalog says so too by now, but was read before
+        return store
+
+    return open_schema

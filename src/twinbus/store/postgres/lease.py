@@ -241,23 +241,31 @@ class _DatabaseLeases:
         """If the database cannot be reached the leases end by themselves."""
         try:
             for place, (owner, since) in held.items():
-                statement = schema_statement("renew_lease", place.schema)
-                connection = self._connection(owner)
-                # A lease that was taken while nobody was heard of is trusted from then on: it must not be made shorter than that. The
-                # database counts from when it does this, which is later than now: so it ends later than is trusted here.
-                alive_at = max(since, self._alive_at())
-                lasts_s = LEASE_S - (boot_time() - alive_at)
-                renewed = connection.raw.execute(statement, (lasts_s, owner.id), prepare=True)
-                connection.require_no_warning()
-                found = renewed.fetchone()
-                with self._changing:
-                    if place in self._held:
-                        self._trusted_until(place.number, TAKEN if found is None else alive_at + TRUSTED_S)
-                        if found is not None:
-                            self._tell_replicated(place, *found)
+                try:
+                    self._renew_one(place, owner, since)
+                except (
+                    psycopg.ProgrammingError
+                ) as error:  # its schema is gone, or not ours any more: that of no other store is
+                    log.warning("lease_not_renewed", extra={"fields": {"store": place.number, "reason": str(error)}})
         except (psycopg.Error, StoreUnavailable) as error:
             log.warning("leases_not_renewed", extra={"fields": {"stores": len(held), "reason": str(error)}})
             self._disconnect()
+
+    def _renew_one(self, place: LeasedPlace, owner: Owner, since: float) -> None:
+        statement = schema_statement("renew_lease", place.schema)
+        connection = self._connection(owner)
+        # A lease that was taken while nobody was heard of is trusted from then on: it must not be made shorter than that. The
+        # database counts from when it does this, which is later than now: so it ends later than is trusted here.
+        alive_at = max(since, self._alive_at())
+        lasts_s = LEASE_S - (boot_time() - alive_at)
+        renewed = connection.raw.execute(statement, (lasts_s, owner.id), prepare=True)
+        connection.require_no_warning()
+        found = renewed.fetchone()
+        with self._changing:
+            if place in self._held:
+                self._trusted_until(place.number, TAKEN if found is None else alive_at + TRUSTED_S)
+                if found is not None:
+                    self._tell_replicated(place, *found)
 
     def _tell_replicated(self, place: LeasedPlace, is_replicated: bool) -> None:
         """An operator may change it at any time: to be able to commit while the standby is down."""
