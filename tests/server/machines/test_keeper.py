@@ -1,9 +1,12 @@
 """Which stores a node takes and gives up, by what it reads in the register and the leases."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+
+import pytest
 
 from twinbus.server.machines.keeper import REMEMBERED_S, OwnershipKeeper
 from twinbus.server.machines.lookout import LeaseSeen, Sight
@@ -46,7 +49,7 @@ async def turn(_: str) -> AsyncIterator[None]:
     yield
 
 
-async def hand_over(store: int, to: int) -> None:
+async def hand_over(store: int, to: int) -> bool:
     raise AssertionError
 
 
@@ -122,8 +125,9 @@ async def test_a_move_that_has_waited_for_its_turn_is_not_made_if_its_successor_
         await may_begin.wait()
         yield
 
-    async def note(store: int, to: int) -> None:
+    async def note(store: int, to: int) -> bool:
         handed_over.append((store, to))
+        return True
 
     pool, nodes = Pool(), [NodeRow(HERE, "a", "", "", SERVING, (), 0, 5.0, 0.0)]
     keeper = OwnershipKeeper(HERE, "me", 1, pool, set, late_turn, note, lambda: 0.0)  # type: ignore[arg-type]
@@ -147,10 +151,11 @@ async def test_a_node_that_leaves_gives_no_store_to_one_that_is_gone_by_then() -
         NodeRow(number, name, "", "", SERVING, (), 0, 5.0, 0.0) for number, name in ((HERE, "a"), (2, "b"), (3, "c"))
     ]
 
-    async def note(_: int, to: int) -> None:
+    async def note(_: int, to: int) -> bool:
         handed_over.append(to)
         gone = next(node for node in nodes if node.number not in (HERE, handed_over[0]))
         keeper.register_seen(Seen([node for node in nodes if node is not gone], 0, {}, frozenset(), 0.0))
+        return True
 
     keeper = OwnershipKeeper(HERE, "me", 1, pool := Pool(), set, turn, note, lambda: 0.0)  # type: ignore[arg-type]
     keeper.database_seen(Sight(0, {index: LeaseSeen() for index in range(STORES)}, 0.0))
@@ -159,3 +164,19 @@ async def test_a_node_that_leaves_gives_no_store_to_one_that_is_gone_by_then() -
     keeper.register_seen(Seen(nodes, 0, {}, frozenset(), 0.0))
     await keeper.drain()
     assert handed_over == [handed_over[0]] * STORES
+
+
+async def test_a_store_that_its_next_owner_has_not_taken_is_not_said_to_have_moved(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def refused(store: int, _: int) -> bool:
+        return store == 0
+
+    caplog.set_level(logging.INFO)
+    nodes = [NodeRow(number, name, "", "", SERVING, (), 0, 5.0, 0.0) for number, name in ((HERE, "a"), (2, "b"))]
+    keeper = OwnershipKeeper(HERE, "me", 1, Pool(), set, turn, refused, lambda: 0.0)  # type: ignore[arg-type]
+    keeper.register_seen(Seen(nodes, 0, {}, frozenset(), 0.0))
+    for store in (0, 1):
+        await keeper.hand_over(store, 2)
+    told = [each.message for each in caplog.records if each.message.startswith("store_")]
+    assert told == ["store_moved", "store_not_taken"]

@@ -293,3 +293,22 @@ def test_a_node_that_is_stopped_hands_its_stores_over_first(
     assert log.index("event=drained") < log.index("event=stopped")
     # It left in good order, and nobody misses it once the register has been read again.
     until(lambda: sorted(listed(b, capsys)) == ["b", "c"], b.log)
+
+
+def test_a_store_that_was_given_to_a_node_does_not_come_back_to_it_while_that_one_leaves(
+    nodes: list[Node], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody would have it until all know that the node is about to end."""
+    a, b, c = nodes
+    given = ("--connection-string", b.connection_string)
+    for store in range(STORES):
+        assert run(["store", "move", str(store), "--to", "a", *given]) == 0
+    until(lambda: len(listed(b, capsys)["a"]["stores"]) == STORES, b.log + c.log)
+    before = [node.log for node in (b, c)]
+    assert a.stop() == 0
+    until(lambda: sum(b.owners().values()) == STORES, b.log)
+    for node, known in zip((b, c), before, strict=True):
+        assert "event=moving_store" not in node.log.removeprefix(known)
+    assert a.log.count("event=store_moved") >= STORES
+    for store in range(STORES):
+        assert run(["store", "move", str(store), *given]) == 0

@@ -56,7 +56,7 @@ class Switches(Protocol):
 
 class OwnershipKeeper:
     """Lives on the event loop. `reached`: the nodes that there is a line to; `turn`: of a name, over all nodes; `hand_over`: of a store
-    to a node."""
+    to a node, and whether that one serves it then."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class OwnershipKeeper:
         pool: Switches,
         reached: Callable[[], set[int]],
         turn: Callable[[str], AbstractAsyncContextManager[None]],
-        hand_over: Callable[[int, int], Awaitable[None]],
+        hand_over: Callable[[int, int], Awaitable[bool]],
         clock: Callable[[], float] = boot_time,
     ) -> None:
         self._me = me
@@ -251,8 +251,12 @@ class OwnershipKeeper:
         self._pool.stores[store].rest()
         since, fields = self._clock(), {"store": store, "to": self._name_of(to)}
         log.info("moving_store", extra={"fields": fields})
-        await self._hand_over(store, to)
-        log.info("store_moved", extra={"fields": {**fields, "ms": round(1_000 * (self._clock() - since))}})
+        is_taken = await self._hand_over(store, to)
+        fields["ms"] = round(1_000 * (self._clock() - since))
+        if is_taken:
+            log.info("store_moved", extra={"fields": fields})
+        else:  # whoever is to own it takes it when its lease is free
+            log.warning("store_not_taken", extra={"fields": fields})
 
     async def drain(self) -> None:
         """All stores go to other nodes, if there are any."""

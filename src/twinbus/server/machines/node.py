@@ -63,6 +63,8 @@ OWNED_WAIT_S = 20.0
 TURN_WAIT_S = 10.0
 HOLD_WAIT_S = 1.0
 """For all nodes to wait with what concerns a store."""
+LOOKED_WAIT_S = 1.0
+"""For the register to be read once more."""
 
 
 class MachineNode:
@@ -95,6 +97,7 @@ class MachineNode:
         self._version: int | None = None
         self._following: asyncio.Task[None] | None = None
         self._register_fault = ""
+        self._read_at = 0.0  # the register, by boot time
         self._is_leaving = False
         self.drain_asked = asyncio.Event()
         """Somebody wants this node to hand over its stores and end."""
@@ -229,9 +232,13 @@ class MachineNode:
         self.claiming.tick(now)
         if self._heard_at >= self._step_at:
             self._step_at = self._heard_at + STEP_EVERY_S
-            state = DRAINING if self.keeper.is_draining else SERVING
-            self.register.facts = Facts(state, self.keeper.unreached, self._connections_here)
+            self._say_facts()
             self.keeper.step()
+
+    def _say_facts(self) -> None:
+        """With the next beat."""
+        state = DRAINING if self.keeper.is_draining else SERVING
+        self.register.facts = Facts(state, self.keeper.unreached, self._connections_here)
 
     def _live(self) -> list[int]:
         if self._server is None:
@@ -252,6 +259,7 @@ class MachineNode:
         self.mesh.follow(addresses)
         self.claiming.owners.downs = seen.downs
         self.keeper.register_seen(seen)
+        self._read_at = seen.at
         self._reach.look({node.number: node.name for node in others}, self.mesh.lines)
         if seen.version != self._version and (self._following is None or self._following.done()):
             self._following = asyncio.get_running_loop().create_task(self._follow_all(seen.version))
@@ -286,8 +294,8 @@ class MachineNode:
 
     # Moves
 
-    async def _hand_over(self, store: int, to: int) -> None:
-        """Locks and message sessions go with it, as far as nodes can be reached."""
+    async def _hand_over(self, store: int, to: int) -> bool:
+        """Locks and message sessions go with it, as far as nodes can be reached. Whether that node serves it."""
         assert self._server is not None
         assert self._fronts is not None
         mover, pool = self._fronts.mover, self._server.stores
@@ -298,7 +306,8 @@ class MachineNode:
 
         await pool.release(store, move_out)
         with suppress(MessagingError):
-            await self._tell_to_take(to, store)
+            return await self._tell_to_take(to, store)
+        return False
 
     async def _hold(self, store: int) -> Set[int]:
         """Everybody waits with what concerns a store. Returns the nodes that do."""
@@ -314,9 +323,9 @@ class MachineNode:
     def _turn(self, name: str) -> AbstractAsyncContextManager[None]:
         return self.assembly.turn(name, TURN_WAIT_S)
 
-    async def _tell_to_take(self, node: int, store: int) -> None:
-        if node in self.mesh.lines:
-            await self.assembly.ask(TAKE, {"store": store}, HANDED_OVER_S, to=node)
+    async def _tell_to_take(self, node: int, store: int) -> bool:
+        answers = await self.assembly.ask(TAKE, {"store": store}, HANDED_OVER_S, to=node)
+        return answers[node] is True
 
     async def _take(self, details: dict[str, Any]) -> bool:
         """A store was released for this node. Whether it serves it."""
@@ -334,7 +343,18 @@ class MachineNode:
 
     async def _look_asked(self, _: dict[str, Any]) -> None:
         """Something in the register has changed."""
+        await self._look()
+
+    async def _look(self) -> None:
+        """Beat at once. Returns when that is done and what there is in the register is known, or after a while."""
+        asked_at = boot_time()
         self.register.beat_soon()
+        while self._read_at < asked_at and boot_time() < asked_at + LOOKED_WAIT_S:
+            await asyncio.sleep(0.01)
+
+    async def _let_all_look(self) -> None:
+        await self._look()
+        await self.assembly.ask_each([node for node in self._live() if node != self.number], LOOK, {}, SOON_S)
 
     # Pages
 
@@ -394,9 +414,7 @@ class MachineNode:
         # Written down first, and nodes act on what they read there: told by word, one would be put right by what it read before.
         await asyncio.to_thread(self.register.switch, store, is_up=is_up)
         log.info("store_switched", extra={"fields": {"store": store, "to": "up" if is_up else "down"}})
-        self.register.beat_soon()
-        others = [node for node in self._live() if node != self.number]
-        await self.assembly.ask_each(others, LOOK, {}, SOON_S)
+        await self._let_all_look()
         deadline = boot_time() + SWITCH_WAIT_S
         while not (is_done := self._is_served(store) is is_up) and boot_time() < deadline:
             await asyncio.sleep(0.02)
@@ -439,6 +457,11 @@ class MachineNode:
         """Other nodes get the stores, and no connections come here."""
         if self._server is not None and not self.keeper.is_draining:
             log.info("draining", extra={"fields": {"node": self.name}})
+            self.keeper.is_draining = True
+            self._say_facts()
+            # Before anybody gets a store: one that is pinned to this node would come back at once, and another node that leaves too would
+            # be given some.
+            await self._let_all_look()
             await self.keeper.drain()
             log.info("drained", extra={"fields": {"node": self.name, "moves": self.keeper.moves}})
 
