@@ -5,6 +5,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from random import Random
 
 import pytest
 import uvloop
@@ -12,7 +13,7 @@ import uvloop
 from twinbus.clock import SystemClock
 from twinbus.cluster.lines.frames import Hello
 from twinbus.cluster.lines.line import Line, Topics
-from twinbus.errors import ArgumentError, MessagingError, OutcomeUnknown
+from twinbus.errors import ArgumentError, MessagingError, OutcomeUnknown, StoreDamaged
 from twinbus.server.machines import tcp_mesh
 from twinbus.server.machines.identity import Authority, host_of, line_contexts, new_authority
 from twinbus.server.machines.tcp_mesh import STRANGERS, TOO_MANY_HANDSHAKES, NodeAddress, TcpMesh
@@ -244,3 +245,31 @@ def test_an_address_of_version_6_is_written_with_brackets() -> None:
 def test_all_addresses_are_no_address_that_others_could_connect_to(text: str) -> None:
     with pytest.raises(ArgumentError, match="--advertise-nodes"):
         NodeAddress.read(text)
+
+
+def flipped(pem: str, random: Random) -> str:
+    """With one bit of what it holds the other way round."""
+    held = bytearray(ssl.PEM_cert_to_DER_cert(pem))
+    held[random.randrange(len(held))] ^= 1 << random.randrange(8)
+    return ssl.DER_cert_to_PEM_cert(bytes(held))
+
+
+def test_an_authority_that_is_damaged_in_the_catalog_is_said_to_be(authority: Authority) -> None:
+    random = Random(1)
+    key, certificate = (text.replace(" PRIVATE KEY", " CERTIFICATE") for text in authority)
+    damaged = [
+        Authority(flipped(key, random).replace(" CERTIFICATE", " PRIVATE KEY"), authority.certificate)
+        for _ in range(200)
+    ]
+    damaged += [authority._replace(certificate=flipped(certificate, random)) for _ in range(400)]
+    refusals = []
+    for each in damaged:
+        try:
+            line_contexts(each, 1, CLOCK.now())
+        except StoreDamaged as fault:
+            refusals.append(str(fault))
+    assert len(refusals) > len(damaged) // 3
+    assert all("damaged in the catalog" in refusal for refusal in refusals)
+    other = new_authority("shop", CLOCK.now())
+    with pytest.raises(StoreDamaged, match="its key is not that of its certificate"):
+        line_contexts(authority._replace(key=other.key), 1, CLOCK.now())

@@ -20,6 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from twinbus.clock import Millis
 from twinbus.errors import StoreDamaged
 from twinbus.server.certificates import builder, common_name, key_usage
+from twinbus.server.tls import UNREADABLE
 
 LIFETIME = timedelta(days=3_650)
 """A node shows the certificate of its start for as long as it runs."""
@@ -67,14 +68,19 @@ def number_in(certificate: "dict[str, object] | None") -> int | None:
 
 
 def line_contexts(authority: Authority, number: int, now: Millis) -> LineContexts:
-    """For the node of this number. Raises StoreDamaged if the authority cannot be read."""
+    """For the node of this number. Raises StoreDamaged if the authority cannot be used."""
     try:
-        signing = serialization.load_pem_private_key(authority.key.encode(), password=None)
-        signer = x509.load_pem_x509_certificate(authority.certificate.encode())
-    except ValueError as fault:
+        return _line_contexts(authority, number, now)
+    except (*UNREADABLE, TypeError, ssl.SSLError) as fault:
         raise StoreDamaged(f"The authority for lines between nodes is damaged in the catalog: {fault}") from None
-    if not isinstance(signing, ec.EllipticCurvePrivateKey):
-        raise StoreDamaged("The authority for lines between nodes has a key of another kind in the catalog.")
+
+
+def _line_contexts(authority: Authority, number: int, now: Millis) -> LineContexts:
+    signing = serialization.load_pem_private_key(authority.key.encode(), password=None)
+    signer = x509.load_pem_x509_certificate(authority.certificate.encode())
+    if not isinstance(signing, ec.EllipticCurvePrivateKey) or signing.public_key() != signer.public_key():
+        # No node would accept what it signs, and each would say that of all others.
+        raise ValueError("its key is not that of its certificate")
     key = ec.generate_private_key(ec.SECP256R1())
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (
