@@ -325,6 +325,21 @@ def test_a_node_that_does_not_hold_keeps_no_message_session(sim: ClusterSimulati
     assert sim.accept(queue.main, "A").value.session_id == "A"
 
 
+def test_a_message_session_that_moves_to_where_its_holder_is_not_reached_is_free_there(sim: ClusterSimulation) -> None:
+    queue = sim.queue(SESSIONS)
+    store = begin(sim, queue, (1, 2))
+    sim.send(queue, make_message("a", session_id="A"))
+    receiver = sim.receiver(queue.main, 1, session=sim.accept(queue.main, "A").value)
+    (place,) = [place for place, link in enumerate(sim.links) if link.nodes == (0, 2)]
+    sim.cut(place)
+    sim.move(store, 2)
+    sim.connect()
+    sim.tick()
+    assert isinstance(receiver.lost, SessionLockLost)
+    again = sim.receiver(queue.main, 1, session=sim.accept(queue.main, "A").value)
+    assert ids(again.take()) == ["a"]
+
+
 def test_a_receiver_attaches_while_its_only_part_moves(sim: ClusterSimulation, way: tuple[int, int]) -> None:
     queue = sim.queue(PLAIN)
     store = begin(sim, queue, way)

@@ -11,7 +11,7 @@
                                              OWNED store epoch              <--  what waited is asked there
 
 Nobody has to do any of this: a node that does not hold is refused what it asks; locks that do not arrive are gone, as after a crash;
-and so are the message sessions of a node that does not hold, at once.
+and so are the message sessions of a node that does not hold, or that the next owner does not reach, at once.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -142,7 +142,9 @@ class Mover:
                 self._peers.hold_moved(arrival.former, holder.number, self._peers.node, 0, lock)
             else:
                 line = self._peers[holder.node].line
-                if line is not None and line.is_open:
+                if line is None or not line.is_open:
+                    queue.release_session(lock, now)  # as if the line had broken a moment later
+                else:
                     number = self._part.give_hold(line, queue, lock)
                     line.tell(Topic.HOLD_MOVED, HOLD_MOVED.pack(arrival.former, holder.number, number))
 
