@@ -675,3 +675,27 @@ def test_a_transaction_that_finds_no_room_to_wait_for_a_move_overtakes_nothing_t
     sim.run()
     assert (again.error, committed.error) == (None, None)
     assert ids(sim.receiver(queue.main, 5, session=sim.accept(queue.main, "A").value).take()) == ["first", "second"]
+
+
+def test_a_message_session_that_was_given_up_during_a_move_is_free_when_that_ends(
+    sim: ClusterSimulation, way: tuple[int, int]
+) -> None:
+    queue = sim.queue(SESSIONS)
+    store = begin(sim, queue, way)
+    sim.send(queue, make_message("a", session_id="A"))
+    receiver = sim.receiver(queue.main, 1, session=sim.accept(queue.main, "A").value)
+    begun = Move(sim, store, way[1] if way[1] != way[0] else 2)
+    for _ in range(2):
+        sim.run()
+        assert begun.step()
+    begun.to = way[1]
+    sim.advance(HELD_MAX + 200, 100)
+    assert isinstance(receiver.lost, SessionLockLost)
+    while not begun.is_over:
+        sim.run()
+        assert begun.step()
+    sim.run()
+    sim.tick()
+    again = sim.receiver(queue.main, 1, session=sim.accept(queue.main, "A").value)
+    assert ids(again.take()) == ["a"]
+    assert not any(peer.holds for peer in sim.nodes[0].fronts.peers if peer.node != way[1])

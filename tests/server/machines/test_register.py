@@ -281,7 +281,7 @@ def test_a_store_whose_schema_is_gone_is_nobodys_to_take_and_the_others_in_its_d
     places = [PostgresPlace(postgres_dsn, fresh_namespace, number, 2) for number in range(2)]
     owner = Owner.this_process()
     stores = [opened(each, owner) for each in places]
-    lookout = Lookout(0, places, Owner.this_process(), pytest.fail)
+    lookout = Lookout(0, places, Owner.this_process(), Queue[Sight]().put)
     assert [each.owner for each in (lookout.look().leases or {}).values()] == [owner.id, owner.id]
     run_sql(places[0], f'DROP SCHEMA "{places[0].schema}" CASCADE')
     assert lookout.look().leases is None

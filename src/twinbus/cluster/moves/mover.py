@@ -23,7 +23,7 @@ from twinbus.clock import Clock, Millis
 from twinbus.cluster.lines.columns import unpack
 from twinbus.cluster.lines.holders import Holder
 from twinbus.cluster.lines.line import Answer, Line, Topics
-from twinbus.cluster.lines.talk import HOLD, HOLD_MOVED, Topic
+from twinbus.cluster.lines.talk import COUNTED, HOLD, HOLD_MOVED, Topic
 from twinbus.cluster.moves.moved_frames import MovedFrame, decode_moved, encode_moved
 from twinbus.cluster.moves.moves import Moves
 from twinbus.cluster.parts.part import PartServer
@@ -139,7 +139,8 @@ class Mover:
             if queue.session_lock(lock.session_id, now) is not lock:
                 continue
             if holder.node == self._peers.node:
-                self._peers.hold_moved(arrival.former, holder.number, self._peers.node, 0, lock)
+                if not self._peers.hold_moved(arrival.former, holder.number, self._peers.node, 0, lock):
+                    queue.release_session(lock, now)
             else:
                 line = self._peers[holder.node].line
                 if line is None or not line.is_open:
@@ -182,4 +183,7 @@ class Mover:
     def _hold_moved(self, line: Line, payload: bytes, now: Millis) -> None:
         former, number, new_number = unpack(HOLD_MOVED, payload)
         assert line.peer is not None
-        self._peers.hold_moved(former, number, line.peer.node, new_number, None)
+        if not self._peers.hold_moved(former, number, line.peer.node, new_number, None):
+            line.tell(
+                Topic.RELEASE, COUNTED.pack(new_number)
+            )  # it was given up while the store moved, which took too long

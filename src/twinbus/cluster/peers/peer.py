@@ -107,6 +107,7 @@ class Peer:
         self.shares: dict[int, RemoteShare] = {}
         self._closing: dict[int, int] = {}  # receivers of which something may still come, and their queues
         self.holds: dict[int, Hold] = {}
+        self._last_given = 0  # the highest number of a hold: on a line, they come in their order
 
     @property
     def is_open(self) -> bool:
@@ -238,12 +239,21 @@ class Peer:
                 reply(result)
                 return
             hold = Hold(self.node, *result)
-            self.holds[hold.number] = hold
+            self.given(hold)
             self._accepted(hold)
             reply(hold)
 
         self.ask_values(Topic.ACCEPT, (number, key, request, wait), answered)
         return number
+
+    def given(self, hold: Hold) -> None:
+        """The node has given it, or says that it is there now."""
+        self.holds[hold.number] = hold
+        self._last_given = max(self._last_given, hold.number)
+
+    def has_given(self, number: int) -> bool:
+        """Whether this hold was heard of, or never will be: who does not have it has given it back, or lost it."""
+        return number <= self._last_given or not self.is_open
 
     def cancel_wait(self, number: int) -> None:
         self._tell(Topic.CANCEL_WAIT, COUNTED.pack(number))

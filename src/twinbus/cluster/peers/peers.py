@@ -90,24 +90,29 @@ class Peers:
             if hold.own in locks:
                 hold.travel()
 
-    def hold_moved(self, former: int, number: int, node: int, new_number: int, own: SessionLock | None) -> None:
-        """A hold of this node is at another node than before; `own` if that is this one."""
+    def hold_moved(self, former: int, number: int, node: int, new_number: int, own: SessionLock | None) -> bool:
+        """A hold of this node is at another node than before; `own` if that is this one. Whether somebody here has it, or may be about to
+        hear of it; if not, it is to be given back where it is."""
         holds = self._own_holds if former == self.node else self._peers[former].holds
         hold = holds.pop(number, None)
-        if own is not None:
-            new_number = next(self._own_numbers)
-        if hold is None and own is None:
+        if hold is None:
+            if own is not None or former == self.node or self._peers[former].has_given(number):
+                return False
             # On another line than the answer that gives it, which may come later.
             self._moved_ahead[Holder(former, number)] = node, new_number
             while len(self._moved_ahead) > MOVED_AHEAD_MAX:
                 self._moved_ahead.popitem(last=False)
-        elif hold is not None:
+        elif not hold.is_held:
+            return False
+        elif own is not None:
+            new_number = next(self._own_numbers)
             hold.move(node, new_number, own)
-            if own is not None:
-                self._own_holds[new_number] = hold
-            else:
-                self._peers[node].holds[new_number] = hold
-                self._accepted(hold)  # it may have moved on
+            self._own_holds[new_number] = hold
+        else:
+            hold.move(node, new_number, own)
+            self._peers[node].given(hold)
+            self._accepted(hold)  # it may have moved on
+        return True
 
     def _accepted(self, hold: Hold) -> None:
         holder = Holder(hold.node, hold.number)
