@@ -15,6 +15,7 @@ from twinbus.cluster.lines.frames import Hello
 from twinbus.cluster.lines.line import Line, Topics
 from twinbus.errors import ArgumentError, MessagingError, OutcomeUnknown, StoreDamaged
 from twinbus.server.machines import tcp_mesh
+from twinbus.server.machines.assembly import Assembly
 from twinbus.server.machines.identity import Authority, host_of, line_contexts, new_authority
 from twinbus.server.machines.tcp_mesh import STRANGERS, TOO_MANY_HANDSHAKES, NodeAddress, TcpMesh
 from twinbus.server.nodes.mesh import LineSocket
@@ -89,6 +90,29 @@ async def test_two_nodes_ask_each_other_over_one_line(authority: Authority) -> N
     async with running(one, other):
         assert await one.ask(other, ECHO) == b"hello"
         assert await other.ask(one, ECHO, b"x" * 3_000_000) == b"x" * 3_000_000
+
+
+async def test_what_all_nodes_are_asked_waits_for_one_that_has_no_line_yet_or_is_found_to_be_gone(
+    authority: Authority,
+) -> None:
+    async def answer(_: object) -> str:
+        return "here"
+
+    one, other, live = End(authority, 1), End(authority, 2), [1, 2]
+    asking, answering = (
+        Assembly(end.topics, lambda end=end: end.mesh.lines, lambda: live, end.number, None)  # type: ignore[misc, arg-type]
+        for end in (one, other)
+    )
+    answering.answering["where"] = answer
+    asked = asyncio.create_task(asking.ask("where", {}, PATIENCE_S))
+    await asyncio.sleep(0)
+    async with running(one, other):
+        assert await asked == {2: "here"}
+        live.append(3)
+        asked = asyncio.create_task(asking.ask("where", {}, PATIENCE_S))
+        await asyncio.sleep(0)
+        live.remove(3)
+        assert await asked == {2: "here"}
 
 
 async def test_a_line_that_was_cut_is_there_again_and_what_was_asked_on_it_is_unknown(authority: Authority) -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from twinbus.clock import Millis
+from twinbus.clock import Millis, boot_time
 from twinbus.cluster.lines.line import Answer, Line, Topics
 from twinbus.errors import (
     FragmentUnavailable,
@@ -24,12 +24,15 @@ from twinbus.errors import (
 from twinbus.server.machines.register import Register
 from twinbus.server.nodes.leash import Answering
 from twinbus.server.nodes.switchboard import Words
+from twinbus.store.postgres.lease import LEASE_S
 
 log = logging.getLogger(__name__)
 
 QUESTION: Final = 64
 """Topic of a line, beside those of `twinbus.cluster.lines.talk`."""
-TURN_POLL_S = 0.05
+POLL_S = 0.05
+REACHED_WAIT_S = LEASE_S + 1.0
+"""Until it is known of a node that does not live that it does not."""
 
 
 class Assembly:
@@ -58,9 +61,18 @@ class Assembly:
     async def ask(self, what: str, details: Words, timeout_s: float, to: int | None = None) -> dict[int, Any]:
         """All other nodes, or one; a MessagingError where one refused. Raises OperationTimeout or FragmentUnavailable if one of them does
         not answer."""
+        if to is None:
+            await self._until_all_are_reached()
         nodes = [node for node in self._live() if node != self._me] if to is None else [to]
         answers = await asyncio.gather(*(self._ask_one(node, what, details, timeout_s) for node in nodes))
         return dict(zip(nodes, answers, strict=True))
+
+    async def _until_all_are_reached(self) -> None:
+        """Or for REACHED_WAIT_S: a node that has just started has no lines for a moment, and one that ended without a word is known to live
+        for a while."""
+        deadline = boot_time() + REACHED_WAIT_S
+        while not self._lines().keys() >= {*self._live()} - {self._me} and boot_time() < deadline:
+            await asyncio.sleep(POLL_S)
 
     async def ask_each(self, nodes: Sequence[int], what: str, details: Words, timeout_s: float) -> list[Any]:
         async def one(node: int) -> Any:
@@ -115,7 +127,7 @@ class Assembly:
             while (fence := await asyncio.to_thread(self._try_turn, name, ticket)) is None:
                 if asyncio.get_running_loop().time() > deadline:
                     raise OperationInProgress(f"Another change to '{name}' is still in progress. Try again later.")
-                await asyncio.sleep(TURN_POLL_S)
+                await asyncio.sleep(POLL_S)
             with self._register.under(fence):
                 yield
         finally:
