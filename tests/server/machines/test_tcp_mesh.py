@@ -13,9 +13,9 @@ import uvloop
 from twinbus.clock import SystemClock
 from twinbus.cluster.lines.frames import Hello
 from twinbus.cluster.lines.line import Line, Topics
-from twinbus.errors import ArgumentError, MessagingError, OutcomeUnknown, StoreDamaged
+from twinbus.errors import ArgumentError, FragmentUnavailable, MessagingError, OutcomeUnknown, StoreDamaged
 from twinbus.server.machines import tcp_mesh
-from twinbus.server.machines.assembly import Assembly
+from twinbus.server.machines.assembly import REACHED_WAIT_S, Assembly
 from twinbus.server.machines.identity import Authority, host_of, line_contexts, new_authority
 from twinbus.server.machines.tcp_mesh import STRANGERS, TOO_MANY_HANDSHAKES, NodeAddress, TcpMesh
 from twinbus.server.nodes.mesh import LineSocket
@@ -113,6 +113,19 @@ async def test_what_all_nodes_are_asked_waits_for_one_that_has_no_line_yet_or_is
         await asyncio.sleep(0)
         live.remove(3)
         assert await asked == {2: "here"}
+
+
+async def test_what_all_nodes_are_asked_does_not_wait_again_for_one_that_was_waited_for_in_vain() -> None:
+    now = 0.0
+    assembly = Assembly(Topics(), dict, lambda: [1, 2], 1, None, lambda: now)  # type: ignore[arg-type]
+    asked = asyncio.create_task(assembly.ask("where", {}, PATIENCE_S))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not asked.done()
+    now = REACHED_WAIT_S
+    for asking in (asked, assembly.ask("where", {}, PATIENCE_S)):
+        with pytest.raises(FragmentUnavailable, match="Node 2 cannot be reached"):
+            await asking
 
 
 async def test_a_line_that_was_cut_is_there_again_and_what_was_asked_on_it_is_unknown(authority: Authority) -> None:

@@ -45,14 +45,18 @@ class Assembly:
         live: Callable[[], list[int]],
         me: int,
         register: Register,
+        clock: Callable[[], float] = boot_time,
     ) -> None:
         self.answering: dict[str, Answering] = {}
         self._lines = lines
         self._live = live
         self._me = me
         self._register = register
+        self._clock = clock
+        self._missed_since: dict[int, float] = {}  # nodes that live and have no line
         self._tasks: set[asyncio.Task[None]] = set()
         topics.asks[QUESTION] = self._asked
+        topics.when_opened.append(self._line_opened)
 
     @property
     def nodes(self) -> list[int]:
@@ -68,11 +72,20 @@ class Assembly:
         return dict(zip(nodes, answers, strict=True))
 
     async def _until_all_are_reached(self) -> None:
-        """Or for REACHED_WAIT_S: a node that has just started has no lines for a moment, and one that ended without a word is known to live
-        for a while."""
-        deadline = boot_time() + REACHED_WAIT_S
-        while not self._lines().keys() >= {*self._live()} - {self._me} and boot_time() < deadline:
+        """A node that has just started has no lines for a moment, and one that ended without a word is known to live for a while. One that
+        is missed for longer is cut off, and nobody waits for it again."""
+        while self._clock() < self._waits_until():
             await asyncio.sleep(POLL_S)
+
+    def _waits_until(self) -> float:
+        now, reached = self._clock(), self._lines()
+        missed = {*self._live()} - {self._me, *reached}
+        self._missed_since = {node: self._missed_since.get(node, now) for node in missed}
+        return max(self._missed_since.values(), default=-REACHED_WAIT_S) + REACHED_WAIT_S
+
+    def _line_opened(self, line: Line, _: Millis) -> None:
+        if line.peer is not None:
+            self._missed_since.pop(line.peer.node, None)
 
     async def ask_each(self, nodes: Sequence[int], what: str, details: Words, timeout_s: float) -> list[Any]:
         async def one(node: int) -> Any:
