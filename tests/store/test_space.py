@@ -13,6 +13,7 @@ from tests.store.held_tasks import HeldTasks
 from twinbus.errors import StoreUnavailable
 from twinbus.store.changes import Enqueued, FragmentCreated, Removed
 from twinbus.store.folder.checkpoint import FREE_PAGES_KEPT, PAGES_PER_STEP, give_back_space
+from twinbus.store.folder.journal import segment_path
 from twinbus.store.folder.medium import FolderMedium
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME, PAGE_BYTES, connect
@@ -137,4 +138,20 @@ def test_a_disk_that_takes_a_part_of_a_commit_is_full(tmp_path: Path, monkeypatc
     store.close()
     store = FolderStore(tmp_path)
     assert not everything(store)
+    store.close()
+
+
+def test_what_was_written_of_a_commit_that_does_not_fit_gives_its_space_back_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To open the store again takes some: with what a large commit has left behind there would be none."""
+    store = FolderStore(tmp_path)
+    store.commit([FragmentCreated(HERE)])
+    journal = segment_path(tmp_path, 1)
+    before = journal.stat().st_size
+    write = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda file, pieces, place: write(file, [b"".join(pieces)[:-1]], place))
+    with pytest.raises(StoreUnavailable):
+        store.commit([Enqueued(HERE, [row(1, content=bytes(2 * before))])])
+    assert journal.stat().st_size < before
     store.close()

@@ -142,7 +142,13 @@ class SegmentFile:
         end = self.end + len(header) + size
         if end + KEPT_AHEAD > self._allocated:
             self._allocate(end)
-        self._write([header, *bodies], self.end)
+        try:
+            self._write([header, *bodies], self.end)
+        except OSError:
+            # What was written of it is of no use, and on a full disk it takes the room without which the store does not open again.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self.end)
+            raise
         sync_data(self._descriptor)
         # Checked by name and not with fstat: after an fstat, Linux records the exact time of the next write, and the sync
         # of that write has to write the time as well.
