@@ -1,6 +1,7 @@
 """Topics and their subscriptions (contract A15, A16)."""
 
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -25,10 +26,14 @@ from twinbus.model.descriptions import (
     SqlFilter,
     SubscriptionDescription,
     TopicDescription,
+    TrueFilter,
 )
 from twinbus.model.rules import index as rule_index
+from twinbus.store.changes import Change
+from twinbus.store.journal_record import encode_changes
+from twinbus.store.memory import MemoryStore
 from twinbus.testing.faulty_store import Fault
-from twinbus.testing.messages import make_message
+from twinbus.testing.messages import make_message, message_id_of
 from twinbus.testing.simulation import Answer, Simulation
 
 
@@ -327,7 +332,7 @@ def test_what_would_be_too_much_to_write_once_it_is_copied_is_refused(
 
 
 def test_scheduled_messages_that_are_due_together_are_copied_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_entity, "DUE_COPIES_BYTES_MAX", 200_000)
+    monkeypatch.setattr(topic_entity, "DUE_BYTES_MAX", 70_000)
     sim = Simulation()
     topic = sim.topic(TopicDescription("t"))
     subscriptions = [sim.subscription(SubscriptionDescription("t", name)) for name in "abc"]
@@ -340,6 +345,73 @@ def test_scheduled_messages_that_are_due_together_are_copied_some_at_a_time(monk
     for subscription in subscriptions:
         assert sim.receiver(subscription.main, 20).ids() == [str(number) for number in range(10)]
     assert topic.counts().scheduled == 0
+
+
+class MeasuredStore(MemoryStore):
+    """Knows how large its commits would be in a journal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def commit(self, changes: Sequence[Change]) -> None:
+        self.sizes.append(sum(map(len, encode_changes(changes))))
+        super().commit(changes)
+
+
+@pytest.mark.one_node("it looks into the store of one")
+def test_due_messages_are_written_once_however_many_subscriptions_there_are_by_then() -> None:
+    """A journal takes 2 GB at once, and no more than its disk has room for. What does not fit would be due again and again."""
+    store, size = MeasuredStore(), 1_000_000
+    sim = Simulation(make_store=lambda: store)
+    topic = sim.topic(TopicDescription("t"))
+    due = [make_message(name, body=bytes(size), scheduled_at=sim.now + 1_000) for name in "ab"]
+    assert sim.send(topic, *due).good == {0, 1}
+    subscriptions = [sim.subscription(SubscriptionDescription("t", f"s{number}")) for number in range(100)]
+    acting = RuleDescription("r", TrueFilter(), SqlAction("SET seen = 1"))
+    subscriptions.append(sim.subscription(SubscriptionDescription("t", "acting"), [acting]))
+    store.sizes.clear()
+    sim.advance(2_000, step=50)
+    assert max(store.sizes) < topic_entity.DUE_BYTES_MAX + size
+    for subscription in subscriptions:
+        assert sim.receiver(subscription.main, 5).ids() == ["a", "b"]
+
+
+def test_what_was_scheduled_is_published_even_if_its_copies_are_too_large_by_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topic_room, "COPIES_BYTES_MAX", 300_000)
+    monkeypatch.setattr(topic_entity, "DUE_BYTES_MAX", 100_000)
+    sim = Simulation()
+    topic = sim.topic(TopicDescription("t"))
+    assert sim.send(topic, make_message("m", body=bytes(200_000), scheduled_at=sim.now + 1_000)).good == {0}
+    subscriptions = [sim.subscription(SubscriptionDescription("t", name)) for name in "abc"]
+    sim.advance(2_000, step=50)
+    assert [sim.receiver(each.main, 5).ids() for each in subscriptions] == [["m"]] * 3
+
+
+@pytest.mark.one_node("it makes the disk of one full")
+def test_on_a_full_disk_due_messages_come_one_by_one_as_those_before_are_taken() -> None:
+    """Copies take more room than what they are made of, and a store that fails for lack of it keeps receivers from making some."""
+    sim = Simulation()
+    topic = sim.topic(TopicDescription("t"))
+    subscriptions = [sim.subscription(SubscriptionDescription("t", name)) for name in "ab"]
+    sim.send(topic, *[make_message(str(number), scheduled_at=sim.now + 1_000) for number in range(9)])
+    (port,) = sim.ports
+    port.is_full = True
+    for number in range(3):
+        sim.advance(5_000, step=100)
+        for subscription in subscriptions:
+            assert subscription.main.counts().active == 1
+        for subscription in subscriptions:
+            receiver = sim.receiver(subscription.main, 9)
+            (delivery,) = receiver.take()
+            assert message_id_of(delivery.message.content) == str(number)
+            sim.settle(subscription.main, [delivery])
+            subscription.main.detach(receiver, sim.now)
+    port.is_full = False
+    sim.advance(5_000, step=100)
+    assert sim.receiver(subscriptions[0].main, 9).ids() == ["3", "4", "5", "6", "7", "8"]
 
 
 @pytest.mark.one_node("the control plane deletes at all nodes")

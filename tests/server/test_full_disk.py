@@ -5,6 +5,8 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -51,6 +53,34 @@ def test_what_filled_a_disk_can_be_received_and_then_there_is_room_again(small_d
                 received += len(messages)
         wait_for_room(http)
         assert send_until_refused(sender) > 0
+
+
+def test_what_is_due_at_once_stops_nobody_though_its_copies_are_more_than_the_disk_holds(small_disk: Path) -> None:
+    names, sent = [f"s{number}" for number in range(6)], 150
+    entities = small_disk / "entities.toml"
+    subscriptions = "".join(f'[[topic.subscription]]\nname = "{name}"\n' for name in names)
+    entities.write_text(f'[[topic]]\nname = "t"\n{subscriptions}')
+    with (
+        served(small_disk, "--entities", str(entities), "--stores", "1") as namespace,
+        ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0) as client,
+        client.get_topic_sender("t") as sender,
+    ):
+        due_at = datetime.now(UTC) + timedelta(seconds=4)
+        for _ in range(sent):
+            sender.send_messages(ServiceBusMessage(BODY, scheduled_enqueue_time_utc=due_at))
+        receivers = [client.get_subscription_receiver("t", name, prefetch_count=20) for name in names]
+        received = dict.fromkeys(names, 0)
+        with ExitStack() as opened:
+            for receiver in receivers:
+                opened.enter_context(receiver)
+            deadline = time.monotonic() + PATIENCE_S
+            while sum(received.values()) < sent * len(names):
+                assert time.monotonic() < deadline, f"{received} came"
+                for name, receiver in zip(names, receivers, strict=True):
+                    for message in receiver.receive_messages(20, max_wait_time=0.1):
+                        assert message.delivery_count == 0, "no store was lost, so nothing came twice"
+                        receiver.complete_message(message)
+                        received[name] += 1
 
 
 def fill(sender: ServiceBusSender, http: httpx.Client) -> int:

@@ -380,6 +380,10 @@ class MessageBroker:
         return self._port.is_pressed
 
     @property
+    def is_full(self) -> bool:
+        return self._port.is_full
+
+    @property
     def refusal(self) -> FragmentUnavailable | ServerBusy | None:
         """Why its fragments accept no messages now, if so. Settling continues while the store is behind or full: it makes room.
 

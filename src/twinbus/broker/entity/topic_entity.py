@@ -33,7 +33,10 @@ from twinbus.model.rules.index import RuleIndex
 from twinbus.model.rules.view import FilterView
 from twinbus.store.changes import StoredMessage, SubQueue
 
-DUE_COPIES_BYTES_MAX = 64 << 20
+DUE_BYTES_MAX = 4 << 20
+"""Of due messages and of their copies with actions, in one commit: more might not fit on a disk that fills up, and would be due again.
+Copies without actions share what is written of them if they have more than this together."""
+FULL_PAUSE: Millis = 1_000
 
 
 class SubscriptionEntity(SubQueues):
@@ -196,14 +199,19 @@ class TopicEntity:
         if self.placement.is_busy(fragment.index):
             fragment.agenda.will_be_due(now)
             return False
-        count = self._due_together(rows)
+        is_full = fragment.broker.is_full
+        if is_full and any(part.tally.active_count for part in self._parts(fragment.index)):
+            # Only those who receive make room. They have something to receive, and get more when they have taken that.
+            fragment.agenda.will_be_due(now + FULL_PAUSE)
+            return False
+        count = 1 if is_full else self._due_together(rows)
         if count < len(rows):
             rows = rows[:count]
             fragment.agenda.will_be_due(now)
         decision = Decision(fragment)
         decision.remove(rows)
         first_number = fragment.tally.take_numbers(len(rows))
-        publishing = fan_out.FanOut(self.rules, self._room, decision, first_number, now)
+        publishing = self._fan_out_of(rows)(self.rules, self._room, decision, first_number, now)
         for row in rows:
             publishing.add(read_content(row.content), row.enqueued_sequence_number)
         publishing.decide()
@@ -211,9 +219,13 @@ class TopicEntity:
         return True
 
     def _due_together(self, rows: Sequence[StoredMessage]) -> int:
-        """How many of them to copy in one commit, so that the copies are not too much for memory; at least one."""
-        sizes = accumulate([len(row.content) * len(self.subscriptions) for row in rows])
-        return max(1, sum([size <= DUE_COPIES_BYTES_MAX for size in sizes]))
+        """How many of them to copy in one commit; at least one."""
+        sizes = accumulate([len(row.content) * (1 + self.rules.acting_count) for row in rows])
+        return max(1, sum([size <= DUE_BYTES_MAX for size in sizes]))
+
+    def _fan_out_of(self, rows: Sequence[StoredMessage]) -> type[fan_out.FanOut]:
+        copied_bytes = len(self.subscriptions) * sum([len(row.content) for row in rows])
+        return fan_out.FanOut if copied_bytes <= DUE_BYTES_MAX else fan_out.DueFanOut
 
 
 def _rest_of(steps: Iterator[None]) -> LongSteps:
