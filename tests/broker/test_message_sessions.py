@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.broker.measured_store import MeasuredStore
 from twinbus.broker.commands import (
     CountSessions,
     GetSessionState,
@@ -38,6 +39,7 @@ from twinbus.testing.messages import make_message, message_id_of
 from twinbus.testing.simulation import Answer, EachReply, SimReceiver, Simulation
 
 LOCK = 30_000
+SIZE = 100_000
 
 
 @pytest.fixture(params=[False, True], ids=["ordinary", "partitioned"])
@@ -283,6 +285,28 @@ def test_what_comes_back_in_several_steps_is_first_for_whoever_waited_for_a_sess
     queue.main.accept_session(SessionRequest(None), sim.now + 2 * LOCK, sim.now, attach)
     sim.advance(LOCK + 1_000, 500)
     assert heirs[0].ids() == ["a", "b", "c", "d", "e", "f"]
+
+
+@pytest.mark.one_node("it looks into the store of one")
+@pytest.mark.parametrize("is_held", [True, False])
+def test_large_messages_of_a_lost_session_are_dead_lettered_in_steps(
+    monkeypatch: pytest.MonkeyPatch, is_held: bool
+) -> None:
+    """A commit of all of them might be more than a journal takes, and then the store would be lost with every session lock."""
+    monkeypatch.setattr(settlement, "ENDED_BYTES_MAX", 2 * SIZE)
+    if not is_held:
+        monkeypatch.setattr("twinbus.broker.held_contents.HELD_BYTES_MAX", 0)
+    store = MeasuredStore()
+    sim = Simulation(make_store=lambda: store)
+    queue = sim.queue(QueueDescription("q", requires_session=True, lock_duration=LOCK, max_delivery_count=1))
+    names = [str(number) for number in range(9)]
+    for name in names:
+        sim.send(queue, make_message(name, session_id="x", body=bytes(SIZE)))
+    assert session_receiver(sim, queue, "x", credit=9).ids() == names
+    store.sizes.clear()
+    sim.advance(LOCK + 1_000, 500)
+    assert max(store.sizes) < 4 * SIZE
+    assert sim.receiver(queue.dead_letter, 10).ids() == names
 
 
 def test_closing_after_the_lock_ended_is_no_orderly_close(sim: Simulation, queue: QueueEntity) -> None:

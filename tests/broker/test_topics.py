@@ -1,10 +1,10 @@
 """Topics and their subscriptions (contract A15, A16)."""
 
 import time
-from collections.abc import Sequence
 
 import pytest
 
+from tests.broker.measured_store import MeasuredStore
 from twinbus.broker.commands import Peek
 from twinbus.broker.entity import topic_entity, topic_room
 from twinbus.broker.entity.topic_entity import TopicEntity
@@ -29,9 +29,6 @@ from twinbus.model.descriptions import (
     TrueFilter,
 )
 from twinbus.model.rules import index as rule_index
-from twinbus.store.changes import Change
-from twinbus.store.journal_record import encode_changes
-from twinbus.store.memory import MemoryStore
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message, message_id_of
 from twinbus.testing.simulation import Answer, Simulation
@@ -345,18 +342,6 @@ def test_scheduled_messages_that_are_due_together_are_copied_some_at_a_time(monk
     for subscription in subscriptions:
         assert sim.receiver(subscription.main, 20).ids() == [str(number) for number in range(10)]
     assert topic.counts().scheduled == 0
-
-
-class MeasuredStore(MemoryStore):
-    """Knows how large its commits would be in a journal."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: list[int] = []
-
-    def commit(self, changes: Sequence[Change]) -> None:
-        self.sizes.append(sum(map(len, encode_changes(changes))))
-        super().commit(changes)
 
 
 @pytest.mark.one_node("it looks into the store of one")

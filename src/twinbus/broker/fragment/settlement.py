@@ -8,7 +8,7 @@ Defer       state deferred
 DeadLetter  moved to the dead-letter queue
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from twinbus.broker.consumer import SessionLock
@@ -294,11 +294,24 @@ def fail_delivery(fragment: Fragment, messages: list[StoredMessage], now: Millis
 
 def fail_deliveries(fragment: Fragment, messages: list[StoredMessage], now: Millis) -> None:
     """As `fail_delivery`, of any number: those of a message session end together."""
-    pieces = [messages[start : start + ENDED_COUNT_MAX] for start in range(0, len(messages), ENDED_COUNT_MAX)]
+    pieces = list(_pieces(messages))
     fail_delivery(fragment, pieces[0], now)
     if len(pieces) > 1:
         waiting = [(piece, fragment.keep_out([message.sequence_number for message in piece])) for piece in pieces[1:]]
         fragment.broker.long_work.add(_fail_in_steps(fragment, waiting))
+
+
+def _pieces(messages: Sequence[StoredMessage]) -> Iterator[list[StoredMessage]]:
+    """As much of them as ends in one step, and at least one."""
+    piece: list[StoredMessage] = []
+    size_bytes = 0
+    for message in messages:
+        if len(piece) == ENDED_COUNT_MAX or (piece and size_bytes >= ENDED_BYTES_MAX):
+            yield piece
+            piece, size_bytes = [], 0
+        piece.append(message)
+        size_bytes += len(message.content)
+    yield piece
 
 
 def _fail_in_steps(fragment: Fragment, pieces: list[tuple[list[StoredMessage], Callable[[], None]]]) -> LongSteps:
