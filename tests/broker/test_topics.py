@@ -295,7 +295,7 @@ def test_the_size_of_a_topic_is_not_summed_up_for_every_send(sim: Simulation) ->
         asked.append(index)
         return []
 
-    room = TopicRoom(parts, lambda _: 0)
+    room = TopicRoom(parts, lambda _: 0, lambda: 0)
     message = make_message("m", body=b"x" * 1_000)
     for _ in range(SUM_EVERY):
         room.check(fragment, [message])
@@ -314,7 +314,6 @@ def test_what_would_be_too_much_to_write_once_it_is_copied_is_refused(
     sim: Simulation, topic: TopicEntity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_room, "COPIES_BYTES_MAX", 1_000_000)
-    monkeypatch.setattr(topic_room, "UNCHECKED_BYTES_MAX", 100_000)
     for name in "abc":
         sim.subscription(SubscriptionDescription("t", name), [RuleDescription("r", SqlFilter("sys.MessageId = 'm'"))])
     large = bytes(400_000)
@@ -326,6 +325,17 @@ def test_what_would_be_too_much_to_write_once_it_is_copied_is_refused(
         1,
     }
     assert all(broker.is_available for broker in sim.brokers)
+
+
+def test_copies_that_rules_with_actions_make_count_like_those_of_subscriptions(
+    sim: Simulation, topic: TopicEntity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One subscription may have thousands of such rules, so that even a small message may be too much to write."""
+    monkeypatch.setattr(topic_room, "COPIES_BYTES_MAX", 100_000)
+    rules = [RuleDescription(f"r{number}", TrueFilter(), SqlAction("SET seen = 1")) for number in range(10)]
+    sim.subscription(SubscriptionDescription("t", "s"), rules)
+    assert isinstance(sim.send(topic, make_message("m", body=bytes(10_000))).errors[0], MessageTooLarge)
+    assert sim.send(topic, make_message("m", body=bytes(9_000))).good == {0}
 
 
 def test_scheduled_messages_that_are_due_together_are_copied_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ class TopicEntity:
         self.transfer_dead_letter.set_ways_out(WaysOut(settings, None, transfer))
         self.subscriptions: dict[str, SubscriptionEntity] = {}  # by `path_key`
         self.rules: RuleIndex[fan_out.Subscriber] = RuleIndex()
-        self._room = TopicRoom(self._parts, self._copy_count)
+        self._room = TopicRoom(self._parts, self._copy_count, lambda: len(self.subscriptions) + self.rules.acting_count)
         self.placement = TopicPlacement(
             settings,
             self.main_fragments,

@@ -18,23 +18,28 @@ SUM_EVERY = 1_000
 """Sends after which the parts are summed up again in any case."""
 COPIES_BYTES_MAX = 1 << 30
 """Of what is sent together."""
-UNCHECKED_BYTES_MAX = 512 * 1024
-"""Small enough that the copies for all subscriptions of any topic stay within the limit."""
 
 
 class TopicRoom:
-    """`parts`: the fragments of all subscriptions with an index. `copy_count`: how many of them take a message."""
+    """`parts`: the fragments of all subscriptions with an index. `copy_count`: how many copies of a message are made, and
+    `copies_max`: of any message, at most."""
 
-    def __init__(self, parts: Callable[[int], Iterable[Fragment]], copy_count: Callable[[Message], int]) -> None:
+    def __init__(
+        self,
+        parts: Callable[[int], Iterable[Fragment]],
+        copy_count: Callable[[Message], int],
+        copies_max: Callable[[], int],
+    ) -> None:
         self._parts = parts
         self._copy_count = copy_count
+        self._copies_max = copies_max
         self._taken: dict[int, int] = {}  # bytes, or a little more, by index of the fragment
         self._left: dict[int, int] = {}  # sends until the next sum
 
     def check(self, fragment: Fragment, messages: Sequence[Message]) -> None:
         """Raises QuotaExceeded, ServerBusy or MessageTooLarge where the messages cannot be taken."""
         size_bytes = sum([len(message.content) for message in messages])
-        if size_bytes > UNCHECKED_BYTES_MAX:
+        if size_bytes * self._copies_max() > COPIES_BYTES_MAX:
             self.check_copied(sum([len(message.content) * self._copy_count(message) for message in messages]))
         self.check_taken(fragment, messages)
 
