@@ -6,7 +6,7 @@ import pytest
 
 from tests.broker.measured_store import MeasuredStore
 from twinbus.broker.commands import Peek
-from twinbus.broker.entity import topic_entity, topic_room
+from twinbus.broker.entity import fan_out, topic_entity, topic_room
 from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.entity.topic_room import SUM_EVERY, TopicRoom
 from twinbus.broker.fragment.fragment import Fragment
@@ -372,11 +372,43 @@ def test_due_messages_are_written_once_however_many_subscriptions_there_are_by_t
         assert sim.receiver(subscription.main, 5).ids() == ["a", "b"]
 
 
+@pytest.mark.one_node("it looks into the store of one")
+def test_copies_of_much_that_is_sent_at_once_share_what_is_written_of_them() -> None:
+    store, size = MeasuredStore(), 500_000
+    sim = Simulation(make_store=lambda: store)
+    topic = sim.topic(TopicDescription("t"))
+    subscriptions = [sim.subscription(SubscriptionDescription("t", f"s{number}")) for number in range(60)]
+    store.sizes.clear()
+    assert sim.send(topic, make_message("m", body=bytes(size))).good == {0}
+    assert max(store.sizes) < 2 * size
+    assert [sim.receiver(each.main, 5).ids() for each in subscriptions] == [["m"]] * 60
+
+
+@pytest.mark.one_node("it looks into the memory of one")
+def test_copies_for_a_few_of_many_subscriptions_are_kept_in_memory(
+    sim: Simulation, topic: TopicEntity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for them need not wait for the store to read them."""
+    monkeypatch.setattr(fan_out, "SHARED_BYTES_MIN", 3_000)
+    wanted = SqlFilter("sys.MessageId = 'm'")
+    subscriptions = [
+        sim.subscription(
+            SubscriptionDescription("t", f"s{number}"),
+            [RuleDescription("r", wanted if number < 2 else SqlFilter("1 = 0"))],
+        )
+        for number in range(9)
+    ]
+    assert sim.send(topic, make_message("m", partition_key="k", body=bytes(1_000))).good == {0}
+    taken = [each.main for each in subscriptions[:2]]
+    assert [sum(len(fragment.lane.ready) for fragment in queue.fragments) for queue in taken] == [1, 1]
+    assert [sim.receiver(queue, 5).ids() for queue in taken] == [["m"]] * 2
+
+
 def test_what_was_scheduled_is_published_even_if_its_copies_are_too_large_by_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(topic_room, "COPIES_BYTES_MAX", 300_000)
-    monkeypatch.setattr(topic_entity, "DUE_BYTES_MAX", 100_000)
+    monkeypatch.setattr(fan_out, "SHARED_BYTES_MIN", 100_000)
     sim = Simulation()
     topic = sim.topic(TopicDescription("t"))
     assert sim.send(topic, make_message("m", body=bytes(200_000), scheduled_at=sim.now + 1_000)).good == {0}

@@ -6,7 +6,7 @@ commit that writes it.
 """
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 from twinbus.broker.entity.metering import meter_copies
@@ -59,7 +59,8 @@ def stage(
     fresh = [True] * len(messages)
     if fragment.duplicates is not None:
         fresh = take_fresh(decision, fragment.duplicates, messages, now)
-    fan_out = FanOut(rules, room, decision, fragment.tally.take_numbers(sum(fresh)), now)
+    first_number = fragment.tally.take_numbers(sum(fresh))
+    fan_out = at_once(room, messages)(rules, room, decision, first_number, now)
     numbers = []
     for place, message in enumerate(messages):
         if fresh[place]:
@@ -68,6 +69,11 @@ def stage(
             numbers.append(DROPPED)
     fan_out.decide()
     return numbers
+
+
+def at_once(room: TopicRoom, messages: Sequence[Message]) -> "type[FanOut]":
+    """What makes the copies of these in one step."""
+    return SharedFanOut if room.copied_at_most(messages) > SHARED_BYTES_MIN else FanOut
 
 
 def stage_in_steps(
@@ -246,6 +252,9 @@ class _Copies:
         self.size_bytes += len(row.content)
 
 
+SHARED_BYTES_MIN = 8 << 20
+"""Copies that are made at once share what is written of them if they have more than this together: it might not fit on a disk that
+fills up, and the store would be lost for those who could make room."""
 STEP_COPIES = 4_000
 STEP_SHAPED = 20_000
 """Of a large fan-out, in one step: some milliseconds."""
@@ -353,14 +362,19 @@ class LargeFanOut(FanOut):
         return share
 
 
-class DueFanOut(LargeFanOut):
-    """Of messages that were taken when they were scheduled: nobody is there any more who could be refused, and there may be many more
-    subscriptions than there were."""
+class SharedFanOut(LargeFanOut):
+    """In one step, of messages that are taken however large their copies are: it was asked before, or when they were scheduled."""
 
     def _check_copied(self, size_bytes: int) -> None:
-        """Whatever they are by now."""
+        """Nobody is there any more who could be refused."""
 
     def decide(self) -> None:
-        for _ in self.share():
-            pass
+        if self._copied_bytes > SHARED_BYTES_MIN:
+            for _ in self.share():
+                pass
+        else:
+            # Few of those who might have taken them did.
+            for share in self._shares.values():
+                for row in share.rows:
+                    FanOut._put(self, share.fragment, replace(row))
         super().decide()

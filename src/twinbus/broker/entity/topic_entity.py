@@ -35,7 +35,7 @@ from twinbus.store.changes import StoredMessage, SubQueue
 
 DUE_BYTES_MAX = 4 << 20
 """Of due messages and of their copies with actions, in one commit: more might not fit on a disk that fills up, and would be due again.
-Copies without actions share what is written of them if they have more than this together."""
+Copies without actions share what is written of them if that is much."""
 FULL_PAUSE: Millis = 1_000
 
 
@@ -211,9 +211,10 @@ class TopicEntity:
         decision = Decision(fragment)
         decision.remove(rows)
         first_number = fragment.tally.take_numbers(len(rows))
-        publishing = self._fan_out_of(rows)(self.rules, self._room, decision, first_number, now)
-        for row in rows:
-            publishing.add(read_content(row.content), row.enqueued_sequence_number)
+        messages = [read_content(row.content) for row in rows]
+        publishing = fan_out.at_once(self._room, messages)(self.rules, self._room, decision, first_number, now)
+        for message, row in zip(messages, rows, strict=True):
+            publishing.add(message, row.enqueued_sequence_number)
         publishing.decide()
         decision.commit()
         return True
@@ -222,10 +223,6 @@ class TopicEntity:
         """How many of them to copy in one commit; at least one."""
         sizes = accumulate([len(row.content) * (1 + self.rules.acting_count) for row in rows])
         return max(1, sum([size <= DUE_BYTES_MAX for size in sizes]))
-
-    def _fan_out_of(self, rows: Sequence[StoredMessage]) -> type[fan_out.FanOut]:
-        copied_bytes = len(self.subscriptions) * sum([len(row.content) for row in rows])
-        return fan_out.FanOut if copied_bytes <= DUE_BYTES_MAX else fan_out.DueFanOut
 
 
 def _rest_of(steps: Iterator[None]) -> LongSteps:

@@ -38,10 +38,13 @@ class TopicRoom:
 
     def check(self, fragment: Fragment, messages: Sequence[Message]) -> None:
         """Raises QuotaExceeded, ServerBusy or MessageTooLarge where the messages cannot be taken."""
-        size_bytes = sum([len(message.content) for message in messages])
-        if size_bytes * self._copies_max() > COPIES_BYTES_MAX:
+        if self.copied_at_most(messages) > COPIES_BYTES_MAX:
             self.check_copied(sum([len(message.content) * self._copy_count(message) for message in messages]))
         self.check_taken(fragment, messages)
+
+    def copied_at_most(self, messages: Sequence[Message]) -> int:
+        """Bytes of all copies of these, if every rule matches."""
+        return self._copies_max() * sum([len(message.content) for message in messages])
 
     def check_taken(self, fragment: Fragment, messages: Sequence[Message]) -> None:
         """As `check`, before the copies are known: `check_copied` follows."""
