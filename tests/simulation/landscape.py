@@ -66,6 +66,7 @@ class Landscape:
             (self.claim, 3),
             (self.end_claim, 3),
             (self.step, 120),
+            (self.turn, 40),
             (self.pass_time, 10),
             (self.fail_next, 3),
             (self.lose, 1),
@@ -217,6 +218,10 @@ class Landscape:
         busy = [port for port in self.sim.ports if len(port)]
         if busy:
             self.random.choice(busy).step(self.random.randint(1, 4))
+
+    def turn(self) -> None:
+        """What takes several steps takes the next one."""
+        self.sim.turn()
 
     def pass_time(self) -> None:
         self.sim.clock.advance(self.random.choice([10, 100, 1_000, 2_000]))

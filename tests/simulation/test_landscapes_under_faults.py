@@ -6,7 +6,10 @@ import pytest
 
 from tests.simulation.landscape import LOCK_DURATION, Landscape
 from tests.simulation.outlets import Mouth, Outlet
+from twinbus.broker import held_contents
 from twinbus.broker.consumer import ReceiveMode
+from twinbus.broker.entity import fan_out, topic_placement
+from twinbus.broker.fragment import decision, lane, settlement, upkeep
 from twinbus.model.descriptions import (
     CorrelationFilter,
     QueueDescription,
@@ -133,6 +136,63 @@ def test_every_subscription_gets_what_its_rules_say_and_nothing_else(seed: int, 
     outlets = [Outlet(f"t/{name}", is_unique=is_unique) for name in ("all", "red", "green", "marked", "talks")]
     landscape = Landscape(seed, build, [mouth], outlets)
     landscape.run(STEPS)
+    landscape.heal()
+    landscape.check()
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is done in pieces is done in very small ones, and contents of locked messages are left to the store."""
+    for module, name, value in (
+        (lane, "READY_COUNT_MAX", 4),
+        (lane, "WIDE_COUNT_MAX", 8),
+        (lane, "STEP_COUNT_MAX", 3),
+        (held_contents, "HELD_BYTES_MAX", 0),
+        (settlement, "ENDED_COUNT_MAX", 2),
+        (settlement, "SETTLED_TOGETHER", 1),
+        (settlement, "WRITTEN_TOGETHER", 1),
+        (upkeep, "DUE_COUNT_MAX", 2),
+        (upkeep, "DUE_UNREAD_MAX", 3),
+        (upkeep, "SWEEP_COUNT_MAX", 2),
+        (topic_placement, "COPIES_AT_ONCE", 30),
+        (fan_out, "STEP_COPIES", 1),
+        (fan_out, "STEP_SHAPED", 1),
+        (fan_out, "SHARED_BYTES_MIN", 400),
+        (decision, "ANNOUNCED_TOGETHER", 1),
+    ):
+        assert hasattr(module, name)
+        monkeypatch.setattr(module, name, value)
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_what_is_done_in_pieces_keeps_the_same_promises(seed: int) -> None:
+    """Goal: whatever comes between two pieces, nothing is lost, doubled or overtaken: a topic with message sessions and without,
+    queues with schedules, times to live and claims."""
+
+    def build(sim: Simulation) -> None:
+        sim.topic(TopicDescription("t", enable_partitioning=seed % 2 == 0))
+        for name, requires_session in (("all", False), ("more", False), ("talks", True)):
+            sim.subscription(
+                SubscriptionDescription(
+                    "t",
+                    name,
+                    requires_session=requires_session,
+                    lock_duration=LOCK_DURATION,
+                    max_delivery_count=OFTEN,
+                )
+            )
+        for name in ("mortal", "claimed"):
+            sim.queue(QueueDescription(name, lock_duration=LOCK_DURATION, max_delivery_count=OFTEN))
+
+    mouths = [
+        Mouth("t", only("t/all", "t/more", "t/talks"), has_sessions=True, is_scheduling=True),
+        Mouth("mortal", only("mortal"), time_to_live=1_000, is_scheduling=True),
+        Mouth("claimed", only("claimed"), is_scheduling=True),
+    ]
+    outlets = [Outlet("t/all"), Outlet("t/more"), Outlet("t/talks"), Outlet("mortal")]
+    landscape = Landscape(seed, build, mouths, [*outlets, Outlet("claimed", is_claimed_from=True)])
+    landscape.run(2 * STEPS)
     landscape.heal()
     landscape.check()
 

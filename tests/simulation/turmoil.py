@@ -123,6 +123,7 @@ class Turmoil:
             (self.renew, 3),
             (self.receive_deferred, 4),
             (self.step, 120),
+            (self.turn, 40),
             (self.pass_time, 8),
             (self.fail_next, 3),
             (self.lose, 1),
@@ -281,6 +282,10 @@ class Turmoil:
             if port.failure_count > before:
                 for name in under_way:
                     self.auditor.answer_lost(name)
+
+    def turn(self) -> None:
+        """What takes several steps takes the next one."""
+        self.sim.turn()
 
     def pass_time(self) -> None:
         self.sim.clock.advance(self.random.choice([10, 100, 1_000, 2_000]))
