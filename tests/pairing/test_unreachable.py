@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient as AioServiceBusClient
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
@@ -73,6 +74,41 @@ def test_a_refused_connection_is_raised_and_starts_the_timer(refusing_port: int)
     with pair(refusing_port) as client, client.get_queue_sender("orders") as sender:
         with pytest.raises(ServiceBusConnectionError):
             sender.send_messages(ServiceBusMessage("x"))
+        assert client.state().entities[0].availability is Availability.FAILING
+
+
+@pytest.fixture
+def gateway() -> Iterator[dict[str, Any]]:
+    """Options of a client whose WebSockets meet a gateway that does not reach the namespace behind it."""
+
+    class Unavailable(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(503)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Unavailable) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        endpoint = f"sb://127.0.0.1:{server.server_port}"
+        yield {"transport_type": TransportType.AmqpOverWebsocket, "custom_endpoint_address": endpoint, "retry_total": 0}
+        server.shutdown()
+
+
+@pytest.mark.rule("B4.1")
+def test_a_gateway_that_does_not_reach_the_primary_starts_the_timer(gateway: dict[str, Any]) -> None:
+    clients = [ServiceBusClient.from_connection_string(connection_string(9), **gateway) for _ in range(2)]
+    with PairedNamespaceClient(clients[0], clients[1], options(), Backlog(QUEUES), SteadyClock()) as client:
+        with pytest.raises(ServiceBusError, match="503"):
+            client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
+        assert client.state().entities[0].availability is Availability.FAILING
+
+
+@pytest.mark.rule("B4.1")
+async def test_aio_a_gateway_that_does_not_reach_the_primary_starts_the_timer(gateway: dict[str, Any]) -> None:
+    clients = [AioServiceBusClient.from_connection_string(connection_string(9), **gateway) for _ in range(2)]
+    async with AioPairedNamespaceClient(clients[0], clients[1], options(), Backlog(QUEUES), SteadyClock()) as client:
+        with pytest.raises(ServiceBusError, match="503"):
+            await client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
         assert client.state().entities[0].availability is Availability.FAILING
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from azure.core.exceptions import ClientAuthenticationError
-from azure.servicebus._pyamqp.error import TokenExpired
+from azure.servicebus._pyamqp.error import AuthenticationException, TokenExpired
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     MessagingEntityDisabledError,
@@ -64,6 +64,10 @@ class FailureKind(Enum):
 
 
 NOT_FOUND_STATUS = 404
+SERVER_ERROR = 500
+
+_WEBSOCKET_PACKAGES = ("websocket", "aiohttp")
+"""Which need not be installed, so their errors are known by where they come from."""
 
 Classifier = Callable[[BaseException], FailureKind]
 
@@ -136,7 +140,7 @@ def classify(error: BaseException) -> FailureKind:
         return _BY_CONDITION.get(error.remote_condition, FailureKind.UNKNOWN)
     if isinstance(error, ServiceBusError):
         return _classify_unnamed(error)
-    return FailureKind.UNKNOWN
+    return FailureKind.OUTAGE if _is_lost_websocket(error) else FailureKind.UNKNOWN
 
 
 def kind_by(classifier: Classifier, error: BaseException) -> FailureKind:
@@ -185,17 +189,29 @@ def _status_of(error: BaseException) -> int | None:
     return status if isinstance(status, int) else None
 
 
+def _is_lost_websocket(error: object) -> bool:
+    """What the SDK does not translate of the packages by which it speaks WebSockets: a gateway or proxy that answers for a namespace
+    that it cannot reach, or a connection that ends before it is one. Who refuses the request itself is there."""
+    if type(error).__module__.partition(".")[0] not in _WEBSOCKET_PACKAGES:
+        return False
+    status = getattr(error, "status_code", getattr(error, "status", None))
+    return status is None or status >= SERVER_ERROR
+
+
 def _classify_authentication(error: BaseException) -> FailureKind:
     """The SDK's name for everything that goes wrong before the token is accepted.
 
-    A peer that refused the token gave a status; without one the token expired while a link was open, or the link for tokens
-    broke.
+    A peer that refused the token gave a status; without one the token expired while a link was open, the link for tokens
+    broke, or, over WebSockets, the name of the host is not known.
     """
     status = _status_of(error)
     if status is not None:
         return FailureKind.NOT_FOUND if status == NOT_FOUND_STATUS else FailureKind.UNAUTHORIZED
-    if isinstance(getattr(error, "inner_exception", None), TokenExpired):
+    cause = getattr(error, "inner_exception", None)
+    if isinstance(cause, TokenExpired):
         return FailureKind.UNAUTHORIZED
+    if isinstance(cause, AuthenticationException) and _is_lost_websocket(cause.inner_error):
+        return FailureKind.OUTAGE
     return FailureKind.OUTAGE if condition_of(error) == "amqp:internal-error" else FailureKind.UNAUTHORIZED
 
 
