@@ -8,6 +8,7 @@ from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 from twinbus.clock import Clock
+from twinbus.pairing.aio.guarded_sender import close_aside
 from twinbus.pairing.backlog.survey import SURVEY_MAX, note_failures, pages, peek
 from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.pair_meter import PairMeter
@@ -45,7 +46,9 @@ class Surveyor:
         try:
             await run_async(pages(index, survey), perform)
         except BaseException:
-            self._receivers.pop(index, None)
+            failed = self._receivers.pop(index, None)
+            if failed is not None:
+                close_aside(failed)
             raise
 
     async def close(self) -> None:

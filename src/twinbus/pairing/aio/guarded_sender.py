@@ -7,7 +7,7 @@ the sender in the middle of a frame, so such a sender is replaced.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
@@ -127,7 +127,7 @@ class GuardedSender:
 
     def _replace(self) -> None:
         broken, self._stock = self._stock, self._open_stock()
-        _in_background(_close(broken))
+        close_aside(broken)
 
 
 class _Watch:
@@ -164,7 +164,16 @@ def _in_background(closing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     return task
 
 
-async def _close(stock: ServiceBusSender) -> None:
+def close_aside(stock: "Closeable") -> None:
+    """Close what is of no more use. One that is only forgotten keeps its connection open, by a task that sends heartbeats."""
+    _in_background(_close(stock))
+
+
+class Closeable(Protocol):
+    async def close(self) -> None: ...
+
+
+async def _close(stock: Closeable) -> None:
     with contextlib.suppress(Exception):
         async with asyncio.timeout(CLOSE_WAIT_S):
             await stock.close()

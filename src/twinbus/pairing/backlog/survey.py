@@ -20,7 +20,7 @@ from twinbus.model.paths import path_key
 from twinbus.pairing.deciding.survey import SURVEYED_MAX, UNSEEN, Survey
 from twinbus.pairing.pair_meter import PairMeter
 from twinbus.pairing.rewriting.stages import parse_stage
-from twinbus.pairing.stock.guarded_sender import close_all, interrupt
+from twinbus.pairing.stock.guarded_sender import close_all, close_aside, interrupt
 from twinbus.pairing.stock.steps import run
 
 PAGE_TIMEOUT_S = 10.0
@@ -146,7 +146,9 @@ class Surveyor:
                 receiver = self._receivers[index] = self._secondary.get_queue_receiver(path)
             run(pages(index, survey), partial(self._page, receiver, path))
         except Exception as error:
-            self._receivers.pop(index, None)
+            failed = self._receivers.pop(index, None)
+            if failed is not None:
+                close_aside(failed)
             return error
         return None
 

@@ -145,13 +145,18 @@ class GuardedSender:
         """A stock sender that was interrupted is of no more use."""
         broken, self.stock = self.stock, self._open_stock()
         self.is_interrupted = False
-        # On a thread of its own: closing waits for threads of the SDK.
-        threading.Thread(target=_close_quietly, args=(broken,), name="twinbus-close", daemon=True).start()
+        close_aside(broken)
 
 
-def _close_quietly(stock: ServiceBusSender) -> None:
-    with contextlib.suppress(Exception):
-        stock.close()
+def close_aside(stock: "Closeable") -> None:
+    """Close what is of no more use, on a thread of its own: closing waits for threads of the SDK. One that is only forgotten keeps its
+    connection open, by a thread that sends heartbeats."""
+
+    def close() -> None:
+        with contextlib.suppress(Exception):
+            stock.close()
+
+    threading.Thread(target=close, name="twinbus-close", daemon=True).start()
 
 
 def interrupt(stock: object) -> None:
