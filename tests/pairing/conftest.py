@@ -1,3 +1,4 @@
+import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +21,22 @@ class Spaces:
 def sdk() -> Iterator[None]:
     with quick_sdk():
         yield
+
+
+@pytest.fixture
+def no_threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of threads: for the next one of each name that is in here, the system has none."""
+    names: list[str] = []
+    start = threading.Thread.start
+
+    def start_or_not(self: threading.Thread) -> None:
+        if self.name in names:
+            names.remove(self.name)
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", start_or_not)
+    return names
 
 
 @pytest.fixture(scope="session")

@@ -64,6 +64,15 @@ def test_a_receiver_that_could_not_look_is_closed() -> None:
     assert receiver.closed.wait(LATE_S)
 
 
+def test_a_look_for_which_there_is_no_thread_is_over(no_threads: list[str]) -> None:
+    """Nobody would look again before it is, and all sessions would go on through the backlog."""
+    reported: list[Survey | None] = []
+    surveyor = Surveyor(BusySecondary(BusyReceiver), SteadyClock(), PairMeter(NO_METER))  # type: ignore[arg-type]
+    no_threads.append("twinbus-survey")
+    surveyor.start({0: "p/x-servicebus-transfer/0"}, reported.append)
+    assert reported == [None]
+
+
 async def test_aio_a_receiver_that_could_not_look_is_closed() -> None:
     secondary = BusySecondary(AioBusyReceiver)
     surveyor = AioSurveyor(secondary, SteadyClock(), PairMeter(NO_METER))  # type: ignore[arg-type]

@@ -19,12 +19,13 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnect
 from tests.pairing.fast_clock import FastClock
 from tests.pairing.namespaces import until
 from twinbus.clock import NEVER, SteadyClock
-from twinbus.pairing import Availability, BacklogUnavailable, PairedNamespaceClient
+from twinbus.pairing import Availability, BacklogUnavailable, EventKind, PairedNamespaceClient, PairingEvent
 from twinbus.pairing.aio import PairedNamespaceClient as AioPairedNamespaceClient
 from twinbus.pairing.attendant import PINGS_AT_ONCE_MAX, Attendant
 from twinbus.pairing.backlog.provision import Backlog
 from twinbus.pairing.deciding.send_availability import SendAvailability
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing.pings import Pings
 from twinbus.pairing.stock.local_lag import LocalLag
 from twinbus.pairing.syphon.stock_transport import DestinationSenders, StockTransport
 from twinbus.pairing.syphon.transport import Receive
@@ -208,6 +209,26 @@ def test_pings_of_many_entities_take_turns_and_end_with_the_pair(silent_port: in
         until(lambda: ping_threads() == PINGS_AT_ONCE_MAX)
         attendant.stop()
         until(lambda: ping_threads() == 0)
+
+
+@pytest.mark.rule("B7")
+@pytest.mark.parametrize("is_own", [False, True], ids=["sdk", "one connection"])
+def test_a_ping_for_which_there_was_no_thread_is_sent_later(
+    refusing_port: int, no_threads: list[str], *, is_own: bool
+) -> None:
+    """An entity gets no ping before the last one has ended: a single lost one would keep it failed over for good."""
+    clock, reach, heard = SteadyClock(), connection_string(refusing_port), list[PairingEvent]()
+    quick = replace(options(failover_s=0), ping_primary_interval=timedelta(seconds=1), on_event=heard.append)
+    availability = SendAvailability(quick, QUEUES, Random(1))
+    with ServiceBusClient.from_connection_string(reach, retry_total=0) as primary:
+        pings = Pings(reach, availability, clock) if is_own else None
+        attendant = Attendant(primary, availability, clock, lambda _: None, LocalLag(clock), pings)
+        attendant.start()
+        no_threads.append("twinbus-ping")
+        availability.primary_failed("orders", ConnectionError("down"), clock.now())
+        until(lambda: not no_threads)
+        until(lambda: any(event.kind is EventKind.PING for event in heard))
+        attendant.stop()
 
 
 @pytest.mark.rule("B3")

@@ -123,12 +123,18 @@ class Attendant:
             ping.interrupt_if_late(now)
 
     def _start_pings(self) -> None:
-        """Over one connection, all of them. By the SDK, as many as there are slots; the others wait for one."""
+        """Over one connection, all of them. By the SDK, as many as there are slots; the others wait for one. A ping for which the
+        system has no thread stays due: the entity gets no other before this one has ended."""
         while self._ping_thread is not None and self._due:
-            self._ping_thread.send(self._due.popleft())
+            self._ping_thread.send(self._due[0])
+            self._due.popleft()
         while self._due and self._ping_slots.acquire(blocking=False):
-            ping = self._due.popleft()
-            threading.Thread(target=self._ping, args=(ping,), name="twinbus-ping", daemon=True).start()
+            try:
+                threading.Thread(target=self._ping, args=(self._due[0],), name="twinbus-ping", daemon=True).start()
+            except RuntimeError:
+                self._ping_slots.release()
+                raise
+            self._due.popleft()
 
     def _ping(self, ping: Ping) -> None:
         """With a sender of its own that is not paired: a ping must never end up in the backlog."""

@@ -98,10 +98,15 @@ class PingThread:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def send(self, ping: Ping) -> None:
-        """Returns at once. For one thread."""
+        """Returns at once. For one thread. Raises RuntimeError if the system has no thread for it."""
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            threading.Thread(target=_run, args=(self._loop,), name="twinbus-ping", daemon=True).start()
+            loop = asyncio.new_event_loop()
+            try:
+                threading.Thread(target=_run, args=(loop,), name="twinbus-ping", daemon=True).start()
+            except RuntimeError:
+                loop.close()
+                raise
+            self._loop = loop
         asyncio.run_coroutine_threadsafe(self._pings.send(ping), self._loop)
 
     def stop(self) -> None:

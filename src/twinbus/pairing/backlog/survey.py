@@ -114,7 +114,11 @@ class Surveyor:
             self._deadline = NEVER
             report(survey)
 
-        threading.Thread(target=work, name="twinbus-survey", daemon=True).start()
+        try:
+            threading.Thread(target=work, name="twinbus-survey", daemon=True).start()
+        except RuntimeError:  # the system has none; nobody looks again before this look has ended
+            self._deadline = NEVER
+            report(None)
 
     def _survey(self, queues: dict[int, str]) -> Survey:
         survey, left = Survey(self._clock.now()), deque(queues.items())

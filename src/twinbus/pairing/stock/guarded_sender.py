@@ -156,7 +156,8 @@ def close_aside(stock: "Closeable") -> None:
         with contextlib.suppress(Exception):
             stock.close()
 
-    threading.Thread(target=close, name="twinbus-close", daemon=True).start()
+    with contextlib.suppress(RuntimeError):  # the system has no thread for it
+        threading.Thread(target=close, name="twinbus-close", daemon=True).start()
 
 
 def interrupt(stock: object) -> None:
