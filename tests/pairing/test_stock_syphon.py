@@ -40,7 +40,7 @@ from twinbus.client.namespace import Namespace
 from twinbus.clock import SteadyClock
 from twinbus.model import wire_names
 from twinbus.model.received_payload import read_front
-from twinbus.pairing import SendAvailabilityPairedNamespaceOptions, pair_namespaces
+from twinbus.pairing import EventKind, PairingEvent, SendAvailabilityPairedNamespaceOptions, pair_namespaces
 from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
 from twinbus.pairing.aio.blocking_clients import blocking_client
 from twinbus.pairing.deciding.survey import Survey
@@ -95,6 +95,24 @@ def test_what_follows_another_backlog_queue_comes_home_after_it(spaces: Spaces) 
     ):
         until(lambda: spaces.primary.count(path) == len(ids))
     assert [each.message_id for each in take(spaces, path, len(ids))] == ids
+
+
+@pytest.mark.rule("B9")
+def test_a_primary_that_the_application_has_closed_is_no_reason_to_dead_letter(spaces: Spaces) -> None:
+    """The pumps go on for the time of grace, and the SDK refuses each message then, as it does for a bad argument."""
+    path, primary, heard = spaces.primary.create_queue(), spaces.primary.client(), list[PairingEvent]()
+    with pair_namespaces(
+        primary,
+        spaces.secondary.client(),
+        replace(options(), on_event=heard.append),
+        secondary_administration=spaces.secondary.administration(),
+    ) as client:
+        put(spaces, client.backlog_queues[0], path, [ServiceBusMessage("first")])
+        until(lambda: spaces.primary.count(path) == 1)
+        primary.close()
+        put(spaces, client.backlog_queues[0], path, [ServiceBusMessage("second")])
+        until(lambda: len(heard) > 1)
+    assert {event.kind for event in heard[1:]} == {EventKind.SYPHON_SKIPPED}
 
 
 @pytest.mark.rule("B8")

@@ -7,6 +7,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
 from twinbus.clock import NEVER, Clock, Millis
 from twinbus.meter.operation import SYPHON_PRODUCT
@@ -179,6 +180,11 @@ class StockTransport:
 
         try:
             self._destinations.at(chunk.path).run(send, SEND_TIMEOUT_S)
+        except ServiceBusError as error:
+            return error
+        except ValueError as error:
+            # The SDK has nothing to say about these bytes: the application has closed the client.
+            return ServiceBusConnectionError(message=f"The primary's client was closed: {error}", error=error)
         except Exception as error:
             return error
         return None
