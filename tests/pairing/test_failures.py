@@ -1,8 +1,7 @@
 from typing import Any
 
 import pytest
-from aiohttp import ServerDisconnectedError
-from azure.servicebus._pyamqp.error import AuthenticationException, ErrorCondition, TokenAuthFailure, TokenExpired
+from azure.servicebus._pyamqp.error import ErrorCondition, TokenAuthFailure, TokenExpired
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     MessagingEntityDisabledError,
@@ -16,7 +15,6 @@ from azure.servicebus.exceptions import (
     ServiceBusQuotaExceededError,
     ServiceBusServerBusyError,
 )
-from websocket import WebSocketAddressException, WebSocketBadStatusException, WebSocketProxyException
 
 from twinbus import errors
 from twinbus.client.remote_errors import ConnectionLost
@@ -109,34 +107,6 @@ def test_a_missing_entity_is_reported_as_not_found() -> None:
 @pytest.mark.rule("B4")
 def test_a_token_link_that_breaks_is_an_outage() -> None:
     assert classify(ServiceBusAuthenticationError(condition=b"amqp:internal-error")).is_outage
-
-
-@pytest.mark.rule("B4.1")
-@pytest.mark.parametrize(
-    "cause",
-    [
-        WebSocketBadStatusException("503 %s %s", 503),
-        WebSocketProxyException("failed CONNECT via proxy status: 504"),
-        ServerDisconnectedError(),
-    ],
-    ids=lambda cause: type(cause).__name__,
-)
-def test_a_websocket_that_nobody_opens_is_an_outage(cause: Exception) -> None:
-    assert classify(ServiceBusError("Handler failed", error=cause)).is_outage
-
-
-@pytest.mark.rule("B4.1")
-def test_an_unknown_host_is_an_outage_though_over_websockets_the_sdk_calls_it_a_failed_authentication() -> None:
-    unknown: Any = AuthenticationException(
-        ErrorCondition.ClientError, error=WebSocketAddressException("Name or service not known")
-    )
-    assert classify(ServiceBusAuthenticationError(error=unknown, condition=unknown.condition)).is_outage
-
-
-@pytest.mark.rule("B4.3")
-def test_a_websocket_that_the_service_refuses_to_open_is_no_outage() -> None:
-    refused = WebSocketBadStatusException("401 %s %s", 401)
-    assert not classify(ServiceBusError("Handler failed", error=refused)).is_outage
 
 
 @pytest.mark.rule("B4")

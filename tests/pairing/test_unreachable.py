@@ -1,14 +1,16 @@
 """The real SDK against peers that are not there or say nothing: what the shells make of it."""
 
+import asyncio
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient as AioServiceBusClient
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
+from tests.pairing.conftest import Spaces
 from tests.pairing.fast_clock import FastClock
 from tests.pairing.namespaces import until
 from twinbus.clock import NEVER, SteadyClock
@@ -26,6 +29,7 @@ from twinbus.pairing.backlog.provision import Backlog
 from twinbus.pairing.deciding.send_availability import SendAvailability
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
 from twinbus.pairing.pings import Pings
+from twinbus.pairing.stock.failures import FailureKind, classify
 from twinbus.pairing.stock.local_lag import LocalLag
 from twinbus.pairing.syphon.stock_transport import DestinationSenders, StockTransport
 from twinbus.pairing.syphon.transport import Receive
@@ -78,39 +82,99 @@ def test_a_refused_connection_is_raised_and_starts_the_timer(refusing_port: int)
         assert client.state().entities[0].availability is Availability.FAILING
 
 
-@pytest.fixture
-def gateway() -> Iterator[dict[str, Any]]:
-    """Options of a client whose WebSockets meet a gateway that does not reach the namespace behind it."""
+SASL = b"AMQP\x03\x01\x00\x00"
+ANSWERS = {
+    "a page": b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
+    "another protocol": b"AMQP\x00\x00\x09\x01",
+    "a frame of nothing": SASL + b"\x00\x00\x00\x10\x02\x01\x00\x00garbage!",
+    "zeros": bytes(64),
+}
 
-    class Unavailable(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_error(503)
 
-        def log_message(self, *_: object) -> None: ...
+@contextmanager
+def answering(answer: bytes) -> Iterator[int]:
+    """A port where this is the answer to whatever comes first, and the last one."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Unavailable) as server:
+    class Answering(StreamRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(4096)
+            self.wfile.write(answer)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Answering) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        endpoint = f"sb://127.0.0.1:{server.server_port}"
-        yield {"transport_type": TransportType.AmqpOverWebsocket, "custom_endpoint_address": endpoint, "retry_total": 0}
+        yield server.server_address[1]
         server.shutdown()
 
 
-@pytest.mark.rule("B4.1")
-def test_a_gateway_that_does_not_reach_the_primary_starts_the_timer(gateway: dict[str, Any]) -> None:
-    clients = [ServiceBusClient.from_connection_string(connection_string(9), **gateway) for _ in range(2)]
-    with PairedNamespaceClient(clients[0], clients[1], options(), Backlog(QUEUES), SteadyClock()) as client:
-        with pytest.raises(ServiceBusError, match="503"):
-            client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
-        assert client.state().entities[0].availability is Availability.FAILING
+def failure_of(text: str, **client_options: Any) -> Exception:
+    with ServiceBusClient.from_connection_string(text, retry_total=0, **client_options) as client:
+        with pytest.raises(ServiceBusError) as caught:
+            client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"), timeout=LATE_S)
+        return caught.value
+
+
+async def aio_failure_of(text: str, **client_options: Any) -> Exception:
+    async with AioServiceBusClient.from_connection_string(text, retry_total=0, **client_options) as client:
+        with pytest.raises(ServiceBusError) as caught:
+            await client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"), timeout=LATE_S)
+        return caught.value
+
+
+def over_websockets(port: int) -> dict[str, Any]:
+    return {
+        "transport_type": TransportType.AmqpOverWebsocket,
+        "custom_endpoint_address": f"sb://127.0.0.1:{port}",
+    }
 
 
 @pytest.mark.rule("B4.1")
-async def test_aio_a_gateway_that_does_not_reach_the_primary_starts_the_timer(gateway: dict[str, Any]) -> None:
-    clients = [AioServiceBusClient.from_connection_string(connection_string(9), **gateway) for _ in range(2)]
-    async with AioPairedNamespaceClient(clients[0], clients[1], options(), Backlog(QUEUES), SteadyClock()) as client:
-        with pytest.raises(ServiceBusError, match="503"):
-            await client.get_queue_sender("orders").send_messages(ServiceBusMessage("x"))
-        assert client.state().entities[0].availability is Availability.FAILING
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+async def test_a_primary_that_answers_something_else_than_amqp_is_an_outage(answer: bytes) -> None:
+    """As a gateway does that does not reach the namespace behind it. The SDK stumbles over it, as over a bad argument."""
+    with answering(answer) as port:
+        assert classify(await asyncio.to_thread(failure_of, connection_string(port))).is_outage
+        assert classify(await aio_failure_of(connection_string(port))).is_outage
+
+
+@pytest.mark.rule("B4.1")
+@pytest.mark.parametrize("answer", [ANSWERS["a page"], b""], ids=["503", "nothing"])
+async def test_a_websocket_that_nobody_opens_is_an_outage(answer: bytes) -> None:
+    with answering(answer) as port:
+        failure = await asyncio.to_thread(failure_of, connection_string(port), **over_websockets(port))
+        assert classify(failure).is_outage
+        assert classify(await aio_failure_of(connection_string(port), **over_websockets(port))).is_outage
+
+
+@pytest.mark.rule("B4.3")
+async def test_a_websocket_that_the_service_refuses_to_open_is_no_outage() -> None:
+    with answering(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n") as port:
+        failure = await asyncio.to_thread(failure_of, connection_string(port), **over_websockets(port))
+        assert not classify(failure).is_outage
+        assert not classify(await aio_failure_of(connection_string(port), **over_websockets(port))).is_outage
+
+
+@pytest.mark.rule("B4.1")
+@pytest.mark.parametrize("transport", TransportType, ids=lambda transport: transport.name)
+def test_a_primary_whose_name_is_not_known_is_an_outage(
+    transport: TransportType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over WebSockets the SDK calls it a failed authentication."""
+
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    assert classify(failure_of(connection_string(5672), transport_type=transport)).is_outage
+
+
+@pytest.mark.rule("B4.3")
+def test_a_message_that_cannot_be_encoded_is_a_bad_argument(spaces: Spaces) -> None:
+    path = spaces.primary.create_queue()
+    with spaces.primary.client() as client, client.get_queue_sender(path) as sender:
+        unknown: Any = object()
+        with pytest.raises((ServiceBusError, TypeError)) as caught:
+            sender.send_messages(ServiceBusMessage("x", application_properties={"a": unknown}))
+    assert classify(caught.value) is FailureKind.BAD_ARGUMENT
 
 
 @pytest.mark.rule("B5")

@@ -8,9 +8,10 @@ is full) or stay until somebody acts, and the backlog would only hide them.
 import logging
 from collections.abc import Callable
 from enum import Enum
+from traceback import walk_tb
 
 from azure.core.exceptions import ClientAuthenticationError
-from azure.servicebus._pyamqp.error import AuthenticationException, TokenExpired
+from azure.servicebus._pyamqp.error import TokenExpired
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     MessagingEntityDisabledError,
@@ -66,8 +67,9 @@ class FailureKind(Enum):
 NOT_FOUND_STATUS = 404
 SERVER_ERROR = 500
 
-_WEBSOCKET_PACKAGES = ("websocket", "aiohttp")
-"""Which need not be installed, so their errors are known by where they come from."""
+_CONNECTION = frozenset({"azure.servicebus._pyamqp._connection", "azure.servicebus._pyamqp.aio._connection_async"})
+_ENCODING = "azure.servicebus._pyamqp._encode"
+"""Modules of the SDK: it calls whatever goes wrong in them a failed handler, and the error below is as good as any."""
 
 Classifier = Callable[[BaseException], FailureKind]
 
@@ -140,7 +142,7 @@ def classify(error: BaseException) -> FailureKind:
         return _BY_CONDITION.get(error.remote_condition, FailureKind.UNKNOWN)
     if isinstance(error, ServiceBusError):
         return _classify_unnamed(error)
-    return FailureKind.OUTAGE if _is_lost_websocket(error) else FailureKind.UNKNOWN
+    return FailureKind.UNKNOWN
 
 
 def kind_by(classifier: Classifier, error: BaseException) -> FailureKind:
@@ -189,10 +191,12 @@ def _status_of(error: BaseException) -> int | None:
     return status if isinstance(status, int) else None
 
 
-def _is_lost_websocket(error: object) -> bool:
-    """What the SDK does not translate of the packages by which it speaks WebSockets: a gateway or proxy that answers for a namespace
-    that it cannot reach, or a connection that ends before it is one. Who refuses the request itself is there."""
-    if type(error).__module__.partition(".")[0] not in _WEBSOCKET_PACKAGES:
+def _is_lost_connection(error: BaseException) -> bool:
+    """Raised where the SDK connects and reads, by itself or by a package below it: what is there does not speak AMQP just now, such as a
+    gateway that does not reach the namespace behind it. Who refuses to open a WebSocket with a status of his own does answer."""
+    modules = {frame.f_globals["__name__"] for frame, _ in walk_tb(error.__traceback__)}
+    # What is sent passes the connection too.
+    if _ENCODING in modules or modules.isdisjoint(_CONNECTION):
         return False
     status = getattr(error, "status_code", getattr(error, "status", None))
     return status is None or status >= SERVER_ERROR
@@ -210,7 +214,7 @@ def _classify_authentication(error: BaseException) -> FailureKind:
     cause = getattr(error, "inner_exception", None)
     if isinstance(cause, TokenExpired):
         return FailureKind.UNAUTHORIZED
-    if isinstance(cause, AuthenticationException) and _is_lost_websocket(cause.inner_error):
+    if cause is not None and _is_lost_connection(cause):
         return FailureKind.OUTAGE
     return FailureKind.OUTAGE if condition_of(error) == "amqp:internal-error" else FailureKind.UNAUTHORIZED
 
@@ -257,5 +261,5 @@ def _classify_unnamed(error: ServiceBusError) -> FailureKind:
         return _BY_CONDITION.get(condition, FailureKind.UNKNOWN)
     cause = error.inner_exception
     if cause is not None and cause is not error:
-        return classify(cause)
+        return FailureKind.OUTAGE if _is_lost_connection(cause) else classify(cause)
     return FailureKind.UNKNOWN
