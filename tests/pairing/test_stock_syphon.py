@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, TransportType
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceivedMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient as AioServiceBusClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import ServiceBusError
@@ -49,7 +49,7 @@ from twinbus.pairing.rewriting.transfer import AnyMessage, set_aside
 from twinbus.pairing.syphon import stock_transport
 from twinbus.pairing.syphon.pump import BATCH_MAX
 from twinbus.pairing.syphon.stock_transport import DestinationSenders, StockTransport
-from twinbus.pairing.syphon.transport import Complete, GiveBackLeft, Receive, Taken
+from twinbus.pairing.syphon.transport import Chunk, Complete, GiveBackLeft, Receive, SendAll, Taken, Transfer
 
 
 def options() -> SendAvailabilityPairedNamespaceOptions:
@@ -113,6 +113,34 @@ def test_a_primary_that_the_application_has_closed_is_no_reason_to_dead_letter(s
         put(spaces, client.backlog_queues[0], path, [ServiceBusMessage("second")])
         until(lambda: len(heard) > 1)
     assert {event.kind for event in heard[1:]} == {EventKind.SYPHON_SKIPPED}
+
+
+class MeetingPrimary:
+    """Takes a message only while others are on their way to other entities."""
+
+    def __init__(self, count: int) -> None:
+        self._meeting = threading.Barrier(count)
+
+    def get_queue_sender(self, _: str) -> "MeetingPrimary":
+        return self
+
+    def send_messages(self, _: ServiceBusMessageBatch, *, timeout: float) -> None:
+        self._meeting.wait(timeout)
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.rule("B8")
+def test_a_destination_that_hangs_does_not_keep_messages_from_others(spaces: Spaces) -> None:
+    primary: Any = MeetingPrimary(3)
+    with spaces.secondary.client() as secondary:
+        receiver = secondary.get_queue_receiver(spaces.secondary.create_queue())
+        destinations = DestinationSenders(primary, SteadyClock())
+        transport = StockTransport(receiver, destinations, lambda _: None, SteadyClock(), secondary.get_queue_receiver)
+        paths = ["orders", "bills", "mails"]
+        payload = encode_message(b"x")
+        chunks = [Chunk(path, [], [Transfer(path, payload, len(payload), None, None)]) for path in paths]
+        assert transport.perform(SendAll(chunks)) == [None] * len(paths)
 
 
 @pytest.mark.rule("B8")

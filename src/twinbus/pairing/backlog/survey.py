@@ -5,7 +5,6 @@ Blocking or awaited, the steps are the same: pages of one queue, from its beginn
 
 import contextlib
 import threading
-from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -21,6 +20,7 @@ from twinbus.pairing.deciding.survey import SURVEYED_MAX, UNSEEN, Survey
 from twinbus.pairing.pair_meter import PairMeter
 from twinbus.pairing.rewriting.stages import parse_stage
 from twinbus.pairing.stock.guarded_sender import close_all, close_aside, interrupt
+from twinbus.pairing.stock.side_by_side import side_by_side
 from twinbus.pairing.stock.steps import run
 
 PAGE_TIMEOUT_S = 10.0
@@ -121,25 +121,11 @@ class Surveyor:
             report(None)
 
     def _survey(self, queues: dict[int, str]) -> Survey:
-        survey, left = Survey(self._clock.now()), deque(queues.items())
-        looks: dict[int, BaseException | None] = {}
-
-        def work() -> None:
-            while left:
-                with contextlib.suppress(IndexError):  # another one has taken the last
-                    index, path = left.popleft()
-                    looks[index] = self._look(index, path, survey)
-
-        # Not a pool: an application that ends without closing its pair would wait for those that look into a queue that hangs.
-        looking = [
-            threading.Thread(target=work, name="twinbus-survey", daemon=True)
-            for _ in range(min(QUEUES_AT_ONCE, len(queues)))
-        ]
-        for each in looking:
-            each.start()
-        for each in looking:
-            each.join()
-        note_failures(survey, looks)
+        survey = Survey(self._clock.now())
+        looks = side_by_side(
+            lambda index: self._look(index, queues[index], survey), list(queues), QUEUES_AT_ONCE, "twinbus-survey"
+        )
+        note_failures(survey, dict(zip(queues, looks, strict=True)))
         return survey
 
     def _look(self, index: int, path: str, survey: Survey) -> Exception | None:

@@ -15,6 +15,7 @@ from twinbus.model.message_limits import MESSAGE_SIZE_CEILING
 from twinbus.pairing.backlog.survey import pages, peek
 from twinbus.pairing.deciding.survey import Survey
 from twinbus.pairing.stock.guarded_sender import GuardedSender, close_all, interrupt
+from twinbus.pairing.stock.side_by_side import side_by_side
 from twinbus.pairing.stock.steps import run
 from twinbus.pairing.syphon.stock_payloads import StockPayloads, batch_of, token_of
 from twinbus.pairing.syphon.transport import (
@@ -35,6 +36,8 @@ from twinbus.pairing.syphon.transport import (
 )
 
 SEND_TIMEOUT_S = 30.0
+SENDS_AT_ONCE = 16
+"""Of one pump, to as many destinations."""
 RECEIVER_GRACE_S = 60.0
 """For opening a link and for settling a batch, beyond the time that a receive may wait for messages."""
 
@@ -111,7 +114,8 @@ class StockTransport:
             case Receive(count_max, wait_s):
                 return self._receive(count_max, wait_s)
             case SendAll(chunks):
-                return [self._send(chunk) for chunk in chunks]
+                # One that hangs would keep the others from home until their locks have ended.
+                return side_by_side(self._send, chunks, SENDS_AT_ONCE, "twinbus-pump")
             case Complete(taken):
                 self._each(taken, self._receiver.complete_message)
             case Abandon(taken):
@@ -173,12 +177,11 @@ class StockTransport:
         return survey
 
     def _send(self, chunk: Chunk) -> Exception | None:
-        batch = batch_of(transfer.message for transfer in chunk.transfers if isinstance(transfer.message, bytes))
-
         def send(stock: ServiceBusSender, timeout_s: float) -> None:
             stock.send_messages(batch, timeout=timeout_s)
 
         try:
+            batch = batch_of(transfer.message for transfer in chunk.transfers if isinstance(transfer.message, bytes))
             self._destinations.at(chunk.path).run(send, SEND_TIMEOUT_S)
         except ServiceBusError as error:
             return error
