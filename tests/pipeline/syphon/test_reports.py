@@ -7,7 +7,9 @@ from twinbus.pipeline.syphon.round_metrics import metrics_table
 
 def test_a_report_comes_back_from_its_row_as_it_was() -> None:
     left = {2**60: Lock(99), 7: Lock(98, b"token")}
-    memory = PumpMemory({"orders": Destination(Cut.BY_KEY, 5, 2_000, left)}, 60_000, BrokerClock(-3_600_000, 2))
+    following = {"s": {8: 97, 2**60 + 1: 96}}
+    destination = Destination(Cut.BY_KEY, 5, 2_000, left, following)
+    memory = PumpMemory({"orders": destination}, 60_000, BrokerClock(-3_600_000, 2))
     made = report(LaneStatus.STUCK, memory=memory, error="busy", moved=3, left=2, throttled=1, rate=12.5)
     made.destinations[None] = DestinationTally(dead_lettered=4)
     (row,) = to_rows([made]).to_pylist()

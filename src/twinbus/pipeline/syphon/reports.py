@@ -152,6 +152,7 @@ def _write_memory(memory: PumpMemory) -> str:
             each.paused_until,
             each.retry_after,
             [[number, lock.until, lock.token.hex()] for number, lock in each.left.items()],
+            [[session, list(numbers.items())] for session, numbers in each.following.items()],
         ]
         for path, each in memory.destinations.items()
     }
@@ -168,8 +169,9 @@ def _read_memory(text: str) -> PumpMemory:
                 paused_until,
                 retry_after,
                 {number: Lock(until, bytes.fromhex(token)) for number, until, token in left},
+                {session: {number: until for number, until in numbers} for session, numbers in following},
             )
-            for path, (cut, paused_until, retry_after, left) in destinations.items()
+            for path, (cut, paused_until, retry_after, left, following) in destinations.items()
         },
         lock_duration,
         BrokerClock(*clock),
