@@ -6,6 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.servicebus import ServiceBusClient
 
 from tests.pairing.conftest import Spaces
 from tests.pairing.fast_clock import FastClock
@@ -23,6 +25,7 @@ from twinbus.pairing import (
 from twinbus.pairing.aio import pair_namespaces as aio_pair_namespaces
 from twinbus.pairing.backlog.provision import Backlog
 from twinbus.pairing.backlog.queues import FOREVER
+from twinbus.pairing.new_pair import credential_of
 from twinbus.pairing.syphon.threads import ThreadedSyphon
 
 
@@ -114,6 +117,16 @@ def test_a_client_is_paired_once_and_a_secondary_is_not_itself_paired(spaces: Sp
 def test_a_local_secondary_given_as_a_client_needs_its_administration(spaces: Spaces) -> None:
     with pytest.raises(PairingError, match="secondary_administration"):
         pair_namespaces(spaces.primary.client(), spaces.secondary.client(), options())
+
+
+@pytest.mark.rule("B1")
+@pytest.mark.parametrize("credential", [AzureNamedKeyCredential("k", "c2VjcmV0"), AzureSasCredential("s")], ids=type)
+def test_a_secondary_with_a_credential_that_its_management_does_not_take_needs_its_administration(
+    credential: AzureNamedKeyCredential | AzureSasCredential,
+) -> None:
+    with ServiceBusClient("contoso.servicebus.windows.net", credential) as client:
+        with pytest.raises(PairingError, match="secondary_administration"):
+            credential_of(client)
 
 
 def with_syphon(spaces: Spaces) -> tuple[PairedNamespaceClient, list[PairingEvent]]:

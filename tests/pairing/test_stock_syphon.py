@@ -3,21 +3,23 @@
 import asyncio
 import json
 import threading
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceivedMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient as AioServiceBusClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from tests.pairing.conftest import Spaces
-from tests.pairing.namespaces import CLIENT_OPTIONS, until
+from tests.pairing.namespaces import CLIENT_OPTIONS, NamespaceProcess, until
 from twinbus.amqp.codec.sections import Body, DataBody, SequenceBody, ValueBody, encode_sections
 from twinbus.amqp.codec.types import (
     Array,
@@ -35,6 +37,8 @@ from twinbus.amqp.codec.types import (
     UShort,
 )
 from twinbus.client.async_administration import async_administration_client
+from twinbus.client.connecting.connection_string import parse_connection_string
+from twinbus.client.connecting.token_sources import sign
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.clock import SteadyClock
@@ -338,12 +342,29 @@ def test_fewer_messages_are_taken_together_if_they_are_large(spaces: Spaces, mon
     assert max(counts) > 5
 
 
-async def test_clients_of_asyncio_lend_their_credentials_to_the_pumps(spaces: Spaces) -> None:
+def by_connection_string(space: NamespaceProcess) -> AioServiceBusClient:
+    return AioServiceBusClient.from_connection_string(space.connection_string, **CLIENT_OPTIONS)
+
+
+def by_named_key(space: NamespaceProcess) -> AioServiceBusClient:
+    parsed = parse_connection_string(space.connection_string)
+    key = AzureNamedKeyCredential(parsed.key_name, parsed.key)
+    return AioServiceBusClient(f"{parsed.host}:{parsed.port}", key, use_tls=False, **CLIENT_OPTIONS)
+
+
+def by_signature(space: NamespaceProcess) -> AioServiceBusClient:
+    parsed = parse_connection_string(space.connection_string)
+    signature = sign(f"sb://{parsed.authority}", parsed.key_name, parsed.key, int(time.time()) + 3_600)
+    key = AzureSasCredential(signature)
+    return AioServiceBusClient(f"{parsed.host}:{parsed.port}", key, use_tls=False, **CLIENT_OPTIONS)
+
+
+@pytest.mark.parametrize("new_client", [by_connection_string, by_named_key, by_signature])
+async def test_clients_of_asyncio_lend_their_credentials_to_the_pumps(
+    spaces: Spaces, new_client: Callable[[NamespaceProcess], AioServiceBusClient]
+) -> None:
     path = spaces.primary.create_queue()
-    clients = [
-        AioServiceBusClient.from_connection_string(space.connection_string, **CLIENT_OPTIONS)
-        for space in (spaces.primary, spaces.secondary)
-    ]
+    clients = [new_client(space) for space in (spaces.primary, spaces.secondary)]
     endpoint = f"http://127.0.0.1:{spaces.secondary.http_port}"
     async with async_administration_client(spaces.secondary.connection_string, endpoint) as administration:
         pairing = aio_pair_namespaces(clients[0], clients[1], options(), secondary_administration=administration)

@@ -134,12 +134,17 @@ def leave_pair(primary: object, secondary: object) -> None:
 def credential_of(secondary: Any) -> Any:
     """The credential for managing the secondary, where only its client was given."""
     credential = getattr(secondary, "_credential", None)
-    if credential is None or ":" in _host(secondary):
+    if not has_tokens(credential) or ":" in _host(secondary):
         raise PairingError(
             "Management of this secondary cannot be reached through its client alone. Pass "
             "secondary_administration, for instance from twinbus.client.administration.administration_client."
         )
     return credential
+
+
+def has_tokens(credential: object) -> bool:
+    """False for AzureNamedKeyCredential and AzureSasCredential, which only the SDK's messaging clients take."""
+    return hasattr(credential, "get_token")
 
 
 def _check_same_kind(primary: object, secondary: object) -> None:

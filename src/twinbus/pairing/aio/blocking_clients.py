@@ -6,6 +6,8 @@ from typing import Any
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.aio import ServiceBusClient as AioServiceBusClient
 
+from twinbus.pairing.new_pair import has_tokens
+
 TOKEN_TIMEOUT_S = 60.0
 
 
@@ -28,7 +30,10 @@ def blocking_client(client: AioServiceBusClient, loop: asyncio.AbstractEventLoop
     """A client for the same namespace with the same rights and transport. Never use it on the loop's own thread."""
     # The SDK has no public way to ask a client for its credential and transport.
     config = client._config
-    credential: Any = BlockingCredential(client._credential, loop)
+    credential: Any = client._credential
+    # A key or a signature fetches nothing, so it is the same for both.
+    if has_tokens(credential):
+        credential = BlockingCredential(credential, loop)
     return ServiceBusClient(
         client.fully_qualified_namespace,
         credential,
