@@ -31,6 +31,7 @@ from twinbus.pairing.stock.failures import FailureKind, as_named, as_stock_error
         ServiceBusCommunicationError(),
         ConnectionResetError(),
         ServiceBusError("broken", condition=b"amqp:internal-error"),
+        ServiceBusError("Send failed - connection not running.", condition=ErrorCondition.ClientError),
         ServiceBusError("Handler failed", error=ConnectionAbortedError()),
     ],
 )

@@ -115,6 +115,8 @@ _BY_CONDITION = {
     "amqp:connection:forced": FailureKind.OUTAGE,
     "amqp:connection:framing-error": FailureKind.OUTAGE,
     "amqp:session:errant-link": FailureKind.OUTAGE,
+    # Of the SDK itself, about a link or connection that is not there any more.
+    "amqp:client-error": FailureKind.OUTAGE,
     "amqp:link:redirect": FailureKind.OUTAGE,
     DETACH_FORCED: FailureKind.DETACHED,
     "com.microsoft:container-close": FailureKind.OUTAGE,
