@@ -110,6 +110,18 @@ def test_a_token_link_that_breaks_is_an_outage() -> None:
     assert classify(ServiceBusAuthenticationError(condition=b"amqp:internal-error")).is_outage
 
 
+@pytest.mark.rule("B4.3")
+@pytest.mark.parametrize("kind", [RuntimeError, MemoryError])
+def test_what_this_process_does_wrong_while_the_sdk_reads_is_no_outage(kind: type[Exception]) -> None:
+    """Such as a sender of another event loop."""
+    reading: dict[str, Any] = {"__name__": "azure.servicebus._pyamqp.aio._connection_async"}
+    exec("def read(error): raise error", reading)
+    for error, is_outage in ((kind(), False), (ValueError("gibberish"), True)):
+        with pytest.raises(type(error)):
+            reading["read"](error)
+        assert classify(ServiceBusError("Handler failed", error=error)).is_outage is is_outage
+
+
 @pytest.mark.rule("B4")
 def test_a_message_that_is_too_large_is_too_large_in_every_queue() -> None:
     assert classify(MessageSizeExceededError()) is FailureKind.TOO_LARGE

@@ -197,8 +197,8 @@ def _is_lost_connection(error: BaseException) -> bool:
     """Raised where the SDK connects and reads, by itself or by a package below it: what is there does not speak AMQP just now, such as a
     gateway that does not reach the namespace behind it. Who refuses to open a WebSocket with a status of his own does answer."""
     modules = {frame.f_globals["__name__"] for frame, _ in walk_tb(error.__traceback__)}
-    # What is sent passes the connection too.
-    if _ENCODING in modules or modules.isdisjoint(_CONNECTION):
+    # What is sent passes the connection too, and so does a call on the wrong event loop.
+    if _ENCODING in modules or modules.isdisjoint(_CONNECTION) or isinstance(error, RuntimeError | MemoryError):
         return False
     status = getattr(error, "status_code", getattr(error, "status", None))
     return status is None or status >= SERVER_ERROR
