@@ -124,9 +124,11 @@ def test_a_local_secondary_given_as_a_client_needs_its_administration(spaces: Sp
 def test_a_secondary_with_a_credential_that_its_management_does_not_take_needs_its_administration(
     credential: AzureNamedKeyCredential | AzureSasCredential,
 ) -> None:
-    with ServiceBusClient("contoso.servicebus.windows.net", credential) as client:
-        with pytest.raises(PairingError, match="secondary_administration"):
-            credential_of(client)
+    with (
+        ServiceBusClient("contoso.servicebus.windows.net", credential) as client,
+        pytest.raises(PairingError, match="secondary_administration"),
+    ):
+        credential_of(client)
 
 
 def with_syphon(spaces: Spaces) -> tuple[PairedNamespaceClient, list[PairingEvent]]:

@@ -169,7 +169,7 @@ def _read_memory(text: str) -> PumpMemory:
                 paused_until,
                 retry_after,
                 {number: Lock(until, bytes.fromhex(token)) for number, until, token in left},
-                {session: {number: until for number, until in numbers} for session, numbers in following},
+                {session: dict(numbers) for session, numbers in following},
             )
             for path, (cut, paused_until, retry_after, left, following) in destinations.items()
         },
