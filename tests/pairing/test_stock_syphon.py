@@ -53,6 +53,7 @@ from twinbus.pairing.rewriting.transfer import AnyMessage, set_aside
 from twinbus.pairing.syphon import stock_transport
 from twinbus.pairing.syphon.pump import BATCH_MAX
 from twinbus.pairing.syphon.stock_transport import DestinationSenders, StockTransport
+from twinbus.pairing.syphon.threads import ThreadedSyphon
 from twinbus.pairing.syphon.transport import Chunk, Complete, GiveBackLeft, Receive, SendAll, Taken, Transfer
 
 
@@ -87,7 +88,7 @@ def test_what_follows_another_backlog_queue_comes_home_after_it(spaces: Spaces) 
     ids = [f"m{number}" for number in range(4)]
     aside = [set_aside(ServiceBusMessage(each, message_id=each, session_id="s"), path, str, 0) for each in ids]
     with spaces.secondary.client() as stock:
-        for queue, messages in ((second, staged(aside[2:], {"S": Stage(1, (0,))})), (first, aside[:2])):
+        for queue, messages in ((first, aside[:2]), (second, staged(aside[2:], {"S": Stage(1, (0,))}))):
             with stock.get_queue_sender(queue) as sender:
                 sending: Any = messages
                 sender.send_messages(sending)
@@ -117,6 +118,35 @@ def test_a_primary_that_the_application_has_closed_is_no_reason_to_dead_letter(s
         put(spaces, client.backlog_queues[0], path, [ServiceBusMessage("second")])
         until(lambda: len(heard) > 1)
     assert {event.kind for event in heard[1:]} == {EventKind.SYPHON_SKIPPED}
+
+
+class StubbornReceiver:
+    """Of the SDK, whose connection breaks while it is closed."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+        raise ConnectionResetError
+
+
+class StubbornSecondary:
+    def __init__(self) -> None:
+        self.receivers: list[StubbornReceiver] = []
+
+    def get_queue_receiver(self, _: str) -> StubbornReceiver:
+        self.receivers.append(StubbornReceiver())
+        return self.receivers[-1]
+
+
+@pytest.mark.rule("B9")
+def test_a_syphon_that_stops_closes_every_receiver_even_if_one_fails() -> None:
+    client: Any = StubbornSecondary()
+    syphon = ThreadedSyphon(client, client, ["a", "b", "c"], options(), SteadyClock())
+    with pytest.raises(ConnectionResetError):
+        syphon.stop()
+    assert [each.is_closed for each in client.receivers] == [True, True, True]
 
 
 class MeetingPrimary:

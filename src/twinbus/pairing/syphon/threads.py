@@ -8,6 +8,7 @@ from azure.servicebus import ServiceBusClient
 
 from twinbus.clock import Clock, Millis
 from twinbus.pairing.options import SendAvailabilityPairedNamespaceOptions
+from twinbus.pairing.stock.guarded_sender import close_all
 from twinbus.pairing.stock.steps import run
 from twinbus.pairing.syphon.pump import Pump
 from twinbus.pairing.syphon.pump_meter import metered
@@ -74,9 +75,7 @@ class ThreadedSyphon:
                     transport.interrupt()
             for thread in self._threads:
                 thread.join(STOP_LOOK_S / len(self._threads))
-        for transport in self._transports:
-            transport.close()
-        self._destinations.close()
+        close_all([*self._transports, self._destinations])
 
     def recovered(self, path: str) -> None:
         for pump in self._pumps:
