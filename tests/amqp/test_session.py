@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from tests.amqp.wire import Script, Wire, frames_in
@@ -409,6 +411,26 @@ def test_a_close_ends_the_wait_of_an_end() -> None:
     assert script.heard() == [Detach(handle=1, closed=True), End(), Close()]
     link.end()
     assert script.raw() == b""
+
+
+def test_very_many_detaches_that_an_end_waits_for_are_answered_at_once() -> None:
+    count = 8_000
+    script = Script(link_count_max=2 * count).open()
+    script.begin()
+    script.say(*(Attach(name=f"{each}", handle=each, role=RECEIVER, source=Source()) for each in range(2 * count)))
+    links = [event.link for event in script.end.take(LinkAttached)]
+    for link in links:
+        link.is_answer_held = link.handle % 2 == 1
+        assert isinstance(link, OutgoingLink)
+        link.accept()
+    script.say(*(Detach(handle=each, closed=True) for each in range(1, 2 * count, 2)))
+    script.raw()
+    before = time.thread_time()
+    script.say(End())
+    for link in links[1::2]:
+        link.end()
+    assert time.thread_time() - before < 1
+    assert script.heard()[-2:] == [Detach(handle=2 * count - 1, closed=True), End()]
 
 
 def test_a_connection_that_is_lost_ends_the_wait_of_an_end() -> None:

@@ -33,6 +33,10 @@ class LinkTable:
         """Links that we attached, by name and direction: the answer does not carry our handle."""
         self._handle_hint = 0
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._by_handle
+
     def outgoing(self) -> Iterator[OutgoingLink]:
         return (link for link in self._by_handle.values() if isinstance(link, OutgoingLink))
 
@@ -81,9 +85,9 @@ class LinkTable:
     def clear(self, error: ErrorCondition | None, *, spares_ending: bool = False) -> None:
         """The session is over."""
         spared = self.ending() if spares_ending else []
-        links = [link for link in self._by_handle.values() if link not in spared]
+        self._by_handle, before = {link.handle: link for link in spared}, self._by_handle
+        links = [link for handle, link in before.items() if handle not in self._by_handle]
         self._context.link_count -= len(links)
-        self._by_handle = {link.handle: link for link in spared}
         self.by_remote_handle.clear()
         self.receiving.clear()
         self._unanswered.clear()

@@ -373,7 +373,8 @@ class Session:
 
     def remove(self, link: Link) -> None:
         self._links.remove(link)
-        if self.state is SessionState.FINISHING and not self._links.ending():
+        # All others ended with the peer's end.
+        if self.state is SessionState.FINISHING and self._links.is_empty:
             self._finish()
 
     def take_singly(self, link: IncomingLink) -> None:
