@@ -1,7 +1,8 @@
 """Links whose entity, token or use has come to an end."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -10,6 +11,8 @@ from twinbus.amqp.codec.delivery_state import ACCEPTED
 from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Symbol
 from twinbus.amqp.events import Deliveries, Dispositions, LinkDetached
+from twinbus.broker.directory import QueueNode, TopicNode
+from twinbus.broker.entity.entities import Entities
 from twinbus.gateway.links.bindings import IDLE_MAX
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.simulation import Answer
@@ -163,3 +166,33 @@ def test_a_link_without_an_address_is_refused_and_the_connection_serves_on(
     client.sender("orders").transfer(payload("a"), b"1")
     client.run()
     assert len(client.take(Dispositions)) == 1
+
+
+class CountedEntities:
+    """The entities of a namespace, and how often one was looked for."""
+
+    def __init__(self, entities: Entities) -> None:
+        self._entities = entities
+        self.count = 0
+
+    def find(self, path: str) -> QueueNode | TopicNode | None:
+        self.count += 1
+        return self._entities.find(path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._entities, name)
+
+
+def test_an_entity_is_looked_at_once_for_all_links_of_a_connection_to_it(front: Front) -> None:
+    entities = CountedEntities(front.sim.entities)
+    front.view = replace(front.view, entities=cast(Entities, entities))
+    client = front.client()
+    for address in ("orders", "Orders", "ORDERS"):
+        client.sender(address)
+        client.receiver(address, credit=1)
+    entities.count = 0
+    client.advance(1_000)
+    assert entities.count == 1
+    delete(front, "orders")
+    client.advance(1_000)
+    assert conditions(client) == ["amqp:not-found"] * 6

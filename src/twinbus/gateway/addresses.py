@@ -29,6 +29,10 @@ class EntityNode:
         assert entity is not None
         return entity.settings.message_size_max
 
+    def is_same(self, other: "EntityNode") -> bool:
+        """Whether both are this very entity: it may have been deleted in between, and created again."""
+        return self.target is other.target and self.queue is other.queue
+
 
 def resolve(entities: Directory, address: Address) -> EntityNode:
     """Raises EntityNotFound with the text that the SDKs look for."""
@@ -48,12 +52,11 @@ def resolve(entities: Directory, address: Address) -> EntityNode:
 
 
 def is_current(entities: Directory, node: EntityNode) -> bool:
-    """Whether the address still names this very entity: it may have been deleted since, and created again."""
+    """Whether the address still names this very entity."""
     try:
-        found = resolve(entities, node.address)
+        return resolve(entities, node.address).is_same(node)
     except EntityNotFound:
         return False
-    return found.target is node.target and found.queue is node.queue
 
 
 def _sub_queue(entity: SubscriptionNode, sub_queue: SubQueue) -> Source:

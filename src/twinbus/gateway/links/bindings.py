@@ -1,12 +1,12 @@
 """The links of one connection, what each is bound to, and when a binding ends: token expired, entity deleted, link idle."""
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from twinbus.amqp.errors import DETACH_FORCED, LinkFault
 from twinbus.amqp.link import Link
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import EntityNotFound, MessagingError, TokenExpired
-from twinbus.gateway.addresses import is_current
+from twinbus.gateway.addresses import EntityNode, resolve
 from twinbus.gateway.authorization import Grants, covers
 from twinbus.gateway.links.receiver_binding import ReceiverBinding
 from twinbus.gateway.links.sender_binding import SenderBinding
@@ -15,6 +15,7 @@ from twinbus.gateway.namespace_view import NamespaceView
 from twinbus.gateway.nodes.coordinator import CoordinatorBinding
 from twinbus.gateway.nodes.request_links import RequestBinding, ResponseLink
 from twinbus.model.descriptions import Right
+from twinbus.model.paths import path_key
 
 Binding: TypeAlias = (
     SenderBinding | ReceiverBinding | RequestBinding | ResponseLink | PendingSession | CoordinatorBinding
@@ -27,6 +28,14 @@ Bindings: TypeAlias = dict[Link, Binding]
 
 LOOK_EVERY: Millis = 1_000
 IDLE_MAX: Millis = 600_000
+
+
+class _Place(NamedTuple):
+    """What is at a path now, and what the client may do there."""
+
+    node: EntityNode | None
+    may_send: bool
+    may_listen: bool
 
 
 class LinkWatch:
@@ -42,10 +51,16 @@ class LinkWatch:
             return
         self._looked_at = now
         self._next_expiry = self._grants.next_expiry(now)
+        places: dict[str, _Place] = {}  # looked at once, because a client may have ten thousand links to a single one
         for link, binding in list(self._bindings.items()):
-            error = self._fault_of(binding, now) if isinstance(binding, EntityBinding) else None
-            if error is not None:
-                self._detach(link, binding, error, now)
+            if isinstance(binding, EntityBinding):
+                key = path_key(binding.path)
+                place = places.get(key)
+                if place is None:
+                    place = places[key] = self._look_at(binding, now)
+                error = _fault_of(binding, place, now)
+                if error is not None:
+                    self._detach(link, binding, error, now)
 
     def clock_stepped(self, by: Millis) -> None:
         self._looked_at += by
@@ -67,21 +82,24 @@ class LinkWatch:
         unbind(binding, now)
         link.detach(error)
 
-    def _fault_of(self, binding: EntityBinding, now: Millis) -> MessagingError | None:
-        if not is_current(self._namespace.entities, binding.node):
-            return EntityNotFound.at(binding.path)
-        if not self._is_authorized(binding, now):
-            return TokenExpired("The token for this link has expired. Put a new one on $cbs and attach again.")
-        if not isinstance(binding, PendingSession) and binding.is_idle_since(now - IDLE_MAX):
-            minutes = IDLE_MAX // 60_000
-            return LinkFault(
-                f"The link was not used for {minutes} minutes. Attach again when you need it.", DETACH_FORCED
-            )
-        return None
+    def _look_at(self, binding: EntityBinding, now: Millis) -> _Place:
+        path, allows = binding.path, self._grants.allows
+        try:
+            node = resolve(self._namespace.entities, binding.node.address)
+        except EntityNotFound:
+            node = None
+        return _Place(node, allows(Right.SEND, path, now), allows(Right.LISTEN, path, now))
 
-    def _is_authorized(self, binding: EntityBinding, now: Millis) -> bool:
-        right = Right.SEND if isinstance(binding, SenderBinding) else Right.LISTEN
-        return self._grants.allows(right, binding.path, now)
+
+def _fault_of(binding: EntityBinding, place: _Place, now: Millis) -> MessagingError | None:
+    if place.node is None or not place.node.is_same(binding.node):
+        return EntityNotFound.at(binding.path)
+    if not (place.may_send if isinstance(binding, SenderBinding) else place.may_listen):
+        return TokenExpired("The token for this link has expired. Put a new one on $cbs and attach again.")
+    if not isinstance(binding, PendingSession) and binding.is_idle_since(now - IDLE_MAX):
+        minutes = IDLE_MAX // 60_000
+        return LinkFault(f"The link was not used for {minutes} minutes. Attach again when you need it.", DETACH_FORCED)
+    return None
 
 
 def unbind(binding: Binding, now: Millis) -> None:
