@@ -65,9 +65,18 @@ READ_ANSWERS_MAX = 4 << 20
 
 
 @asynccontextmanager
-async def serving(folder: Path, limits: SharedLimits | None = None) -> AsyncIterator[NamespaceServer]:
+async def serving(
+    folder: Path, limits: SharedLimits | None = None, connections_max: int = 100
+) -> AsyncIterator[NamespaceServer]:
     settings = ServerSettings(
-        "attacked", folder, amqp_port=0, http_port=0, tls_port=0, store_count=1, shared_limits=limits or SharedLimits()
+        "attacked",
+        folder,
+        amqp_port=0,
+        http_port=0,
+        tls_port=0,
+        store_count=1,
+        connections_max=connections_max,
+        shared_limits=limits or SharedLimits(),
     )
     server = NamespaceServer(settings)
     await server.start()
@@ -426,12 +435,39 @@ async def test_what_is_no_request_is_logged_once_however_often_it_comes(
         assert [each.message for each in caplog.records] == ["refused"]
 
 
+ANONYMOUS = encode_frame(0, encode_composite(Init(mechanism="ANONYMOUS")), SASL_FRAME)
+OPENED = SASL_HEADER + ANONYMOUS + AMQP_HEADER + frame(Open(container_id="a"))
+
+
+@pytest.mark.parametrize("start", [b"AMQP", OPENED, UPGRADE], ids=["started", "opened", "websocket"])
+async def test_connections_for_amqp_that_are_left_without_a_token_keep_nobody_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, start: bytes
+) -> None:
+    async with serving(tmp_path, connections_max=20) as server:
+        left_open = []
+        for _ in range(60):
+            reader, writer = await asyncio.open_connection(HOST, server.amqp_port)
+            writer.write(start)
+            left_open.append((reader, writer))
+        assert await served(server, 1)
+        for reader, _ in left_open[:40]:
+            with contextlib.suppress(ConnectionError):
+                await asyncio.wait_for(reader.read(), WAIT_S)
+        assert len(server.connections) <= 20
+        await until(lambda: any(each.message == "refused" for each in caplog.records))
+        for _, writer in left_open:
+            writer.close()
+
+
+@pytest.mark.parametrize("start", [b"", b"AMQP"])
 async def test_sockets_stay_free_for_the_store_and_for_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, start: bytes
 ) -> None:
     monkeypatch.setattr("twinbus.server.namespace.socket_count_max", lambda: 20)
     async with serving(tmp_path) as server:
         silent = [await asyncio.open_connection(HOST, server.amqp_port) for _ in range(40)]
+        for _, writer in silent:
+            writer.write(start)
         silent += [await asyncio.open_connection(HOST, server.http_port) for _ in range(40)]
         assert await health(server) == b"HTTP/1.1 200"
         assert await served(server, 1)

@@ -46,14 +46,33 @@ class Elsewhere:
 
 def test_as_many_connections_as_the_limit_are_taken_and_the_next_is_refused_and_counted() -> None:
     connections = Connections(2)
-    first = Stand()
-    assert [connections.add(each) for each in (first, Stand())] == [None, None]
+    clients = [Stand(), Stand()]
+    assert [connections.add(each) for each in clients] == [None, None]
     assert connections.refused_count == 0
+    for each in clients:
+        connections.proved(each)
     refusal = connections.add(Stand())
     assert isinstance(refusal, QuotaExceeded)
     assert "2 connections" in str(refusal)
     assert connections.refused_count == 1
     assert len(connections) == len(list(connections)) == 3, "one that is refused is open until it has been told"
+    assert isinstance(connections.add(Stand()), QuotaExceeded)
+    assert len(connections) == 4, "its end would have made no room"
+
+
+def test_the_stranger_that_has_waited_longest_makes_room_for_a_newcomer() -> None:
+    connections = Connections(3)
+    known, first, second, newcomer = (Stand() for _ in range(4))
+    for each in (known, first, second):
+        connections.add(each)
+    connections.proved(known)
+    assert connections.add(newcomer) is None
+    assert [each.done for each in (known, first, second, newcomer)] == [[], ["cut"], [], []]
+    assert (len(connections), connections.refused_count) == (3, 1)
+    connections.discard(first)
+    connections.proved(second)
+    connections.proved(newcomer)
+    assert isinstance(connections.add(Stand()), QuotaExceeded)
 
 
 def test_a_connection_that_ended_makes_room_for_another() -> None:
@@ -71,6 +90,7 @@ def test_connections_to_other_nodes_count_and_other_nodes_learn_of_ours() -> Non
     connections = Connections(2, others)
     first = Stand()
     assert connections.add(first) is None
+    connections.proved(first)
     assert isinstance(connections.add(Stand()), QuotaExceeded)
     connections.discard(first)
     assert others.told == [1, 2, 1]

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.gateway.test_connections import Stand
+from twinbus.gateway.connections import Connections
 from twinbus.server.listening.admission import Admission, SharedLimits
 from twinbus.server.listening.refusal_log import LOG_EVERY, RefusalLog
 
@@ -18,9 +20,19 @@ class Waiting:
         self.is_cut = True
 
 
-def admission(http_count_max: int = 10, socket_count_max: int = 100, amqp_count: int = 0) -> Admission:
+def admission(
+    http_count_max: int = 10, socket_count_max: int = 100, connections: Connections | None = None
+) -> Admission:
     limits = SharedLimits(http_count_max=http_count_max)
-    return Admission(limits, range(amqp_count), RefusalLog(), socket_count_max)
+    return Admission(limits, connections or Connections(100), RefusalLog(), socket_count_max)
+
+
+def amqp(count: int) -> tuple[Connections, list[Stand]]:
+    """Strangers."""
+    connections, stands = Connections(100), [Stand() for _ in range(count)]
+    for each in stands:
+        connections.add(each)
+    return connections, stands
 
 
 def test_the_connection_that_is_idle_longest_makes_room_and_one_with_a_request_never_does() -> None:
@@ -45,7 +57,10 @@ def test_a_newcomer_is_refused_when_all_others_have_a_request() -> None:
 
 
 def test_all_kinds_of_connections_count_against_the_descriptors() -> None:
-    crowd = admission(socket_count_max=7, amqp_count=3)
+    connections, known = amqp(3)
+    for client in known:
+        connections.proved(client)
+    crowd = admission(socket_count_max=7, connections=connections)
     silent = [Waiting() for _ in range(3)]
     for each in silent:
         crowd.wait_for_start(each)
@@ -53,6 +68,18 @@ def test_all_kinds_of_connections_count_against_the_descriptors() -> None:
         crowd.http_idle(Waiting())
     assert [each.is_cut for each in silent] == [True, False, False]
     assert crowd.socket_count == 7
+    assert [each.done for each in known] == [[]] * 3
+
+
+def test_of_very_many_amqp_connections_without_a_token_the_oldest_makes_room_for_a_newcomer() -> None:
+    connections, strangers = amqp(3)
+    crowd = admission(socket_count_max=4, connections=connections)
+    newcomers = [Waiting() for _ in range(3)]
+    for each in newcomers:
+        crowd.wait_for_start(each)
+    assert [each.done for each in strangers] == [["cut"], [], []]
+    assert [each.is_cut for each in newcomers] == [True, False, False], "by now they are as many"
+    assert crowd.socket_count == 4
 
 
 def test_a_refusal_is_logged_at_once_and_then_once_a_minute_with_a_count(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from twinbus.errors import ArgumentError
+from twinbus.gateway.connections import Connections
 from twinbus.server.listening import sockets
 from twinbus.server.listening.admission import Admission, SharedLimits
 from twinbus.server.listening.refusal_log import RefusalLog
@@ -74,7 +75,9 @@ class Speaker(asyncio.Protocol):
 
 @pytest.fixture
 def admission() -> Admission:
-    return Admission(SharedLimits(undecided_count_max=2), amqp=(), refusals=RefusalLog(), socket_count_max=100)
+    return Admission(
+        SharedLimits(undecided_count_max=2), amqp=Connections(100), refusals=RefusalLog(), socket_count_max=100
+    )
 
 
 @pytest.fixture

@@ -1,4 +1,8 @@
-"""The open connections of a namespace, whatever carries their bytes: sockets, TLS or WebSockets."""
+"""The open connections of a namespace, whatever carries their bytes: sockets, TLS or WebSockets.
+
+Anybody can open connections and leave them without a token. So such a stranger gives way to a newcomer, the one that has waited
+longest first, and only clients that have proved a right can keep others out.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol, TypeAlias
@@ -58,7 +62,10 @@ class Connections:
         self._count_max = count_max
         self._others = others
         self._open: set[OpenConnection] = set()
+        self.strangers: dict[OpenConnection, None] = {}
+        """Those whose clients have not put a valid token yet, in the order in which they came."""
         self.refused_count = 0
+        """Those closed for a newcomer, too."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -69,15 +76,37 @@ class Connections:
     def add(self, connection: OpenConnection) -> MessagingError | None:
         """Returns the error to close it with, as soon as it can be sent, if there are too many."""
         self._open.add(connection)
+        self.strangers[connection] = None
+        count = len(self._open) + self._others.connections_elsewhere
+        refusal = None
+        if count > self._count_max:
+            self.refused_count += 1
+            if count - len(self.strangers) < self._count_max:
+                self.cut_oldest_stranger()
+            else:
+                refusal = QuotaExceeded(
+                    f"The namespace has {self._count_max} connections open, which is its limit. Close some."
+                )
         self._others.connections_changed(len(self._open))
-        if len(self._open) + self._others.connections_elsewhere <= self._count_max:
-            return None
-        self.refused_count += 1
-        return QuotaExceeded(f"The namespace has {self._count_max} connections open, which is its limit. Close some.")
+        return refusal
+
+    def proved(self, connection: OpenConnection) -> None:
+        """Its client has put a valid token."""
+        self.strangers.pop(connection, None)
+
+    def cut_oldest_stranger(self) -> None:
+        """Called while there is one."""
+        oldest = next(iter(self.strangers))
+        self._forget(oldest)
+        oldest.cut()
 
     def discard(self, connection: OpenConnection) -> None:
-        self._open.discard(connection)
+        self._forget(connection)
         self._others.connections_changed(len(self._open))
+
+    def _forget(self, connection: OpenConnection) -> None:
+        self._open.discard(connection)
+        self.strangers.pop(connection, None)
 
     def close_all(self) -> None:
         for connection in list(self._open):

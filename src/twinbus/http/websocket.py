@@ -32,8 +32,11 @@ CLOSE_WAIT: Millis = 10_000
 class WebSocketConnection:
     """One client: a task reads, another one writes what the gateway has to send."""
 
-    def __init__(self, socket: WebSocket, make_gateway: MakeGateway, turns: Turns, clock: Clock) -> None:
+    def __init__(
+        self, socket: WebSocket, make_gateway: MakeGateway, connections: Connections, turns: Turns, clock: Clock
+    ) -> None:
         self._socket = socket
+        self._connections = connections
         self._turns = turns
         self._share = Share()
         self._trust: Callable[[], None] | None = socket.scope.get("extensions", {}).get(TRUST)
@@ -95,10 +98,11 @@ class WebSocketConnection:
         if self._is_sending:
             self._take_output()
         turns.used(share, turns.work_time() - start, is_behind=gateway.is_behind)
+        if share.is_stranger and not gateway.is_stranger:
+            self._connections.proved(self)
+            if self._trust is not None:
+                self._trust()
         share.is_stranger = gateway.is_stranger
-        if self._trust is not None and not share.is_stranger:
-            self._trust()
-            self._trust = None
 
     async def _next_turn(self) -> None:
         is_mine = False
@@ -193,7 +197,7 @@ def websocket_routes(
     async def serve(socket: WebSocket) -> None:
         is_amqp = SUB_PROTOCOL in socket.scope.get("subprotocols", [])
         await socket.accept(subprotocol=SUB_PROTOCOL if is_amqp else None)
-        connection = WebSocketConnection(socket, make_gateway, turns, clock)
+        connection = WebSocketConnection(socket, make_gateway, connections, turns, clock)
         connection.refuse(connections.add(connection))
         try:
             await connection.run()

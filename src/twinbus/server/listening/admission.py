@@ -6,6 +6,7 @@ opens connections and leaves them silent does not keep others out.
 
     undecided   accepted, and not known yet what they speak
     idle        HTTP, between two requests or before the first
+    strangers   AMQP, without a valid token so far
     sockets     all of them and AMQP together: some descriptors stay free for files and for the process of the stores
 """
 
@@ -45,8 +46,17 @@ class Closable(Protocol):
     def cut(self) -> None: ...
 
 
+class AmqpConnections(Sized, Protocol):
+    @property
+    def strangers(self) -> Sized: ...
+
+    def cut_oldest_stranger(self) -> None: ...
+
+
 class Admission:
-    def __init__(self, limits: SharedLimits, amqp: Sized, refusals: RefusalLog, socket_count_max: int) -> None:
+    def __init__(
+        self, limits: SharedLimits, amqp: AmqpConnections, refusals: RefusalLog, socket_count_max: int
+    ) -> None:
         self._limits = limits
         self._amqp = amqp
         self._refusals = refusals
@@ -93,7 +103,12 @@ class Admission:
 
     def _check_sockets(self) -> None:
         if self.socket_count > self._socket_count_max:
-            self._close_first(max(self._idle, self.undecided, key=len), TOO_MANY_SOCKETS)
+            waiting = max(self._idle, self.undecided, key=len)
+            if len(self._amqp.strangers) > len(waiting):
+                self._refusals.note(TOO_MANY_SOCKETS)
+                self._amqp.cut_oldest_stranger()
+            else:
+                self._close_first(waiting, TOO_MANY_SOCKETS)
 
     def _close_first(self, waiting: dict[Closable, None], what: str) -> None:
         self._refusals.note(what)

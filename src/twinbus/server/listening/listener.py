@@ -113,6 +113,8 @@ class AmqpTransport(asyncio.Protocol):
             self._wait()
         self._flush()
         turns.used(share, turns.work_time() - start, is_behind=is_behind)
+        if share.is_stranger and not gateway.is_stranger:
+            self._connections.proved(self)
         share.is_stranger = gateway.is_stranger
         if self._transport is None and not self._is_waiting:
             self._give_up()
