@@ -352,33 +352,39 @@ async def test_a_connection_that_was_closed_ends_though_its_client_reads_nothing
         attacker.close()
 
 
+async def ask_for_large_answers(server: NamespaceServer, size: int, count: int, credit: int) -> Attacker:
+    """Peek at a message of this size so many times, and read no answer."""
+    async with await Namespace.connect(server.connection_string) as namespace:
+        assert await (await namespace.sender("orders")).send([encode_message(bytes(size))]) == [None]
+    attacker = await Attacker.connect(server, credentials_of(server))
+    attacker.attach("orders/$management")
+    source = Source(address="orders/$management")
+    attacker.say(frame(Attach(name="r", handle=1, role=RECEIVER, source=source, target=Target(address="replies"))))
+    flow = Flow(
+        handle=1,
+        link_credit=credit,
+        delivery_count=0,
+        next_incoming_id=0,
+        incoming_window=1_000_000,
+        next_outgoing_id=0,
+        outgoing_window=5_000,
+    )
+    attacker.say(frame(flow))
+    peek = Sections(
+        properties=MessageProperties(message_id="1", reply_to="replies"),
+        application_properties={"operation": "com.microsoft:peek-message"},
+        body=ValueBody({"from-sequence-number": Long(0), "message-count": Int(1)}),
+    )
+    for number in range(count):
+        request = Transfer(handle=0, delivery_id=number, delivery_tag=b"t", settled=True)
+        attacker.say(frame(request, encode_sections(peek)))
+    return attacker
+
+
 async def test_large_answers_are_not_piled_up_for_a_client_that_asks_and_does_not_read(tmp_path: Path) -> None:
     size, request_count = 200_000, 500
     async with serving(tmp_path) as server:
-        async with await Namespace.connect(server.connection_string) as namespace:
-            assert await (await namespace.sender("orders")).send([encode_message(bytes(size))]) == [None]
-        attacker = await Attacker.connect(server, credentials_of(server))
-        attacker.attach("orders/$management")
-        source = Source(address="orders/$management")
-        attacker.say(frame(Attach(name="r", handle=1, role=RECEIVER, source=source, target=Target(address="replies"))))
-        credit = Flow(
-            handle=1,
-            link_credit=request_count,
-            delivery_count=0,
-            next_incoming_id=0,
-            incoming_window=1_000_000,
-            next_outgoing_id=0,
-            outgoing_window=5_000,
-        )
-        attacker.say(frame(credit))
-        peek = Sections(
-            properties=MessageProperties(message_id="1", reply_to="replies"),
-            application_properties={"operation": "com.microsoft:peek-message"},
-            body=ValueBody({"from-sequence-number": Long(0), "message-count": Int(1)}),
-        )
-        for number in range(request_count):
-            request = Transfer(handle=0, delivery_id=number, delivery_tag=b"t", settled=True)
-            attacker.say(frame(request, encode_sections(peek)))
+        attacker = await ask_for_large_answers(server, size, request_count, credit=request_count)
         (transport,) = transports(server)
         await until(lambda: transport.is_reading_paused and transport.unread_size > 1 << 20)
         most = transport.unread_size
@@ -388,6 +394,16 @@ async def test_large_answers_are_not_piled_up_for_a_client_that_asks_and_does_no
         assert most < 26 * size  # those that are worked on at a time, and what was written before
         assert await served(server, 1)
         attacker.close()
+
+
+async def test_answers_that_wait_for_credit_count_as_unread(tmp_path: Path) -> None:
+    size, request_count = 200_000, 20
+    async with serving(tmp_path) as server:
+        attacker = await ask_for_large_answers(server, size, request_count, credit=0)
+        (transport,) = transports(server)
+        await until(lambda: transport.unread_size > request_count * size)
+        assert server.connections.cut_unread(1 << 20) == 1
+        assert await attacker.is_closed()
 
 
 # Connections that are left open

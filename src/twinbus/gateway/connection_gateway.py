@@ -115,6 +115,11 @@ class ConnectionGateway:
         """The client has left this many bytes of answers unread: reading must wait too."""
         return STRANGER_UNREAD_SIZE_MAX if self.is_stranger else UNREAD_SIZE_MAX
 
+    @property
+    def held_back_size(self) -> int:
+        """Bytes that wait for the client to open the windows of its sessions, or to give credit for replies."""
+        return self.connection.held_back_size + self._attachment.replies_size()
+
     def shut_down(self) -> None:
         """The server stops: clients reconnect when it is back."""
         self.connection.close(AmqpError("The server is shutting down. Reconnect later.", CONNECTION_FORCED))

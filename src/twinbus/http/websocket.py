@@ -151,7 +151,7 @@ class WebSocketConnection:
 
     @property
     def unread_size(self) -> int:
-        return self._unsent_size + self._gateway.connection.held_back_size
+        return self._unsent_size + self._gateway.held_back_size
 
     def refuse(self, error: MessagingError | None) -> None:
         self._gateway.refusal = error

@@ -178,7 +178,7 @@ class Attachment:
                 self._grants.require_any(path, now)
                 resolve(self._namespace.entities, parsed)
             link.accept()
-            self._bindings[link] = ResponseLink(link, path.lower(), self._replies_size)
+            self._bindings[link] = ResponseLink(link, path.lower(), self.replies_size)
             return
         self._grants.require(Right.LISTEN, path, now)
         self._receivers.bind(link, resolve(self._namespace.entities, parsed), path, now)
@@ -187,7 +187,8 @@ class Attachment:
         find, wake = self._find_response_link, self._wake
         self._bindings[link] = RequestBinding(link, node_name, names, handle, find, wake)
 
-    def _replies_size(self) -> int:
+    def replies_size(self) -> int:
+        """Bytes of the replies that wait for credit."""
         return sum(each.waiting_bytes for each in self._bindings.values() if isinstance(each, ResponseLink))
 
     def _find_response_link(self, link: Link, node: str, reply_to: str | None) -> ResponseLink | None:

@@ -128,7 +128,7 @@ class AmqpTransport(asyncio.Protocol):
         transport, gateway = self._transport, self._gateway
         if transport is None or gateway is None or transport.is_closing():
             return 0
-        return transport.get_write_buffer_size() + gateway.connection.held_back_size
+        return transport.get_write_buffer_size() + gateway.held_back_size
 
     def pause_writing(self) -> None:
         self._is_writing_paused = True
