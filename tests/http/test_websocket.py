@@ -14,6 +14,7 @@ from twinbus.amqp.codec.frames import EMPTY_FRAME
 from twinbus.amqp.codec.sasl import plain_credentials
 from twinbus.amqp.connection import Connection, ConnectionSettings, Role
 from twinbus.amqp.events import Event, Opened, SessionBegun
+from twinbus.gateway.connection_gateway import ConnectionGateway
 from twinbus.http.websocket import NOT_BINARY, PATH, STRANGER_MESSAGE_SIZE_MAX, SUB_PROTOCOL
 from twinbus.server.namespace import NamespaceServer
 from twinbus.server.server_settings import ServerSettings
@@ -93,20 +94,43 @@ async def test_a_message_of_a_stranger_is_not_kept_until_it_is_whole(client: Cli
 async def test_a_client_with_a_valid_key_may_send_larger_messages(
     server: NamespaceServer, client: ClientConnection
 ) -> None:
-    credentials = plain_credentials(server.root_rule.name, server.root_rule.primary_key)
-    amqp = Connection(Role.CLIENT, ConnectionSettings(container_id="client", sasl_credentials=credentials), NOW)
-
-    async def until(kind: type[Event]) -> None:
-        while True:
-            await client.send(amqp.data_to_send())
-            if any(isinstance(event, kind) for event in amqp.receive_data(await client.recv(decode=False), NOW)):
-                return
-
-    amqp.open()
-    await until(Opened)
+    amqp = await opened(server, client)
     amqp.begin()
     await client.send(EMPTY_FRAME * (STRANGER_MESSAGE_SIZE_MAX // len(EMPTY_FRAME) + 1))
-    await until(SessionBegun)
+    await until(SessionBegun, amqp, client)
+
+
+async def opened(server: NamespaceServer, client: ClientConnection) -> Connection:
+    credentials = plain_credentials(server.root_rule.name, server.root_rule.primary_key)
+    amqp = Connection(Role.CLIENT, ConnectionSettings(container_id="client", sasl_credentials=credentials), NOW)
+    amqp.open()
+    await until(Opened, amqp, client)
+    return amqp
+
+
+async def until(kind: type[Event], amqp: Connection, client: ClientConnection) -> None:
+    while True:
+        await client.send(amqp.data_to_send())
+        if any(isinstance(event, kind) for event in amqp.receive_data(await client.recv(decode=False), NOW)):
+            return
+
+
+async def test_the_links_of_a_client_are_not_paused_while_it_reads(
+    server: NamespaceServer, client: ClientConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses = []
+    pause = ConnectionGateway.pause
+
+    def noted(gateway: ConnectionGateway) -> None:
+        pauses.append(gateway)
+        pause(gateway)
+
+    monkeypatch.setattr(ConnectionGateway, "pause", noted)
+    amqp = await opened(server, client)
+    for _ in range(10):
+        amqp.begin()
+        await until(SessionBegun, amqp, client)
+    assert not pauses
 
 
 @pytest.mark.parametrize("text", [b"AMQP", b"\xc0\xff"])

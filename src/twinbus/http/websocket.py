@@ -125,18 +125,30 @@ class WebSocketConnection:
             if self._unsent:
                 chunk = b"".join(self._unsent)
                 self._unsent.clear()
-                # Nothing more is handed over while the client is slow to take this.
-                self._gateway.pause()
                 self._is_sending = True
-                await _unless_ended(self._socket.send_bytes(chunk))
+                await self._send(chunk)
                 self._is_sending = False
                 self._unsent_size -= len(chunk)
-                self._gateway.resume(self._clock.now())
             if not self._is_too_much:
                 self._is_calm.set()
             if self._gateway.is_closed and not self._unsent:
                 await _unless_ended(self._socket.close())
                 return
+
+    async def _send(self, chunk: bytes) -> None:
+        """Nothing more is handed over while the client is slow to take this."""
+        sending = asyncio.ensure_future(_unless_ended(self._socket.send_bytes(chunk)))
+        try:
+            # A client that reads takes it at once, and to pause and resume ten thousand links for each write would be felt.
+            await asyncio.sleep(0)
+            if sending.done():
+                sending.result()
+                return
+            self._gateway.pause()
+            await sending
+            self._gateway.resume(self._clock.now())
+        finally:
+            sending.cancel()
 
     @property
     def _is_too_much(self) -> bool:
