@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -213,6 +215,29 @@ def test_the_oldest_unsettled_deliveries_are_forgotten_at_the_limit() -> None:
     assert link.unsettled_count == 10
     script.say(settles(0, 11))
     assert [number for number, _ in script.end.only(Dispositions).deliveries] == list(range(2, 12))
+
+
+def test_what_was_settled_before_costs_a_range_nothing() -> None:
+    count = 100_000
+    script, link = receiving(count)
+    script.say(settles(0, count - 2))
+    before = time.thread_time()
+    script.say(*[settles(0, count - 2)] * 20_000)
+    assert time.thread_time() - before < 0.7
+    assert link.unsettled_count == 1
+    script.end.take(Dispositions)
+    script.say(settles(0, count))
+    assert [number for number, _ in script.end.only(Dispositions).deliveries] == [count - 1]
+
+
+def test_what_was_forgotten_before_does_not_slow_down_what_is_sent_next() -> None:
+    script, link = receiving(100_000)
+    before = time.thread_time()
+    for _ in range(700):
+        link.transfers([(b"t", b"payload")] * 100)
+    script.raw()
+    assert time.thread_time() - before < 0.8
+    assert link.unsettled_count == 100_000
 
 
 def test_dispositions_over_many_deliveries_again_and_again_cost_the_connection() -> None:

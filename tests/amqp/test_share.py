@@ -7,9 +7,9 @@ from twinbus.amqp.codec.composites import encode_composite
 from twinbus.amqp.codec.delivery_state import ACCEPTED
 from twinbus.amqp.codec.frames import EMPTY_FRAME, encode_frame
 from twinbus.amqp.codec.performatives import RECEIVER, Begin, Close, Disposition, End, Performative, Transfer
-from twinbus.amqp.connection import FRAME_COST, NOISE_FORGOTTEN_AFTER, State
+from twinbus.amqp.connection import FRAME_COST, NAMED_COST, NOISE_FORGOTTEN_AFTER, State
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
-from twinbus.amqp.events import ConnectionClosed, Deliveries, SessionBegun, SessionEnded
+from twinbus.amqp.events import ConnectionClosed, Deliveries, Dispositions, SessionBegun, SessionEnded
 from twinbus.amqp.session import PART_SIZE_MIN
 
 BEGIN = Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10)
@@ -68,6 +68,23 @@ def test_transfers_and_dispositions_in_their_common_form_are_not_counted_as_fram
     assert script.connection.frame_count == before
     script.feed(frames(BEGIN, channel=1))
     assert script.connection.frame_count == before + 1
+
+
+@pytest.mark.parametrize("is_common", [True, False])
+def test_a_disposition_counts_what_it_names(is_common: bool) -> None:
+    """It is small, and what it names is not."""
+    script = Script().open()
+    script.begin()
+    link = script.receiver(credit=100)
+    link.transfers([(b"t", b"m")] * 100)
+    named = frames(Disposition(role=RECEIVER, first=0, last=99))
+    if not is_common:
+        named = encode_frame(0, named[8:].replace(b"\x00\x53\x15", b"\x00\x80" + bytes(7) + b"\x15"))
+    script.connection.receive_data(named * 10, NOON, 200 * NAMED_COST)
+    script.end.events += script.connection.receive_data(b"", NOON, 200 * NAMED_COST)
+    assert len(script.end.only(Dispositions).deliveries) == 200
+    slices(script, b"", 200 * NAMED_COST)
+    assert [len(event.deliveries) for event in script.end.take(Dispositions)] == [200] * 3
 
 
 @pytest.mark.parametrize(("size", "counted"), [(PART_SIZE_MIN - 1, 1), (PART_SIZE_MIN, 0)])

@@ -67,6 +67,9 @@ __all__ = ["NO_LIMIT", "Connection", "ConnectionSettings", "Role"]
 FRAME_COST = 512
 """Bytes that a frame counts at least, against the share of one call, unless it is a transfer or a disposition in its common
 form: a frame of twenty bytes that begins a session costs as much work as a message."""
+NAMED_COST = 32
+"""Bytes that each delivery counts which a disposition with a range names. The frame is small, and the range may be of all deliveries
+that are unsettled, again and again."""
 NOISE_FORGOTTEN_AFTER: Millis = 10_000
 
 
@@ -250,7 +253,7 @@ class Connection:
             self._fail(ConnectionFault(f"A frame could not be read: {fault}", DECODE_ERROR))
 
     def _read_frames(self, received: bytes) -> None:
-        sessions, share, reader = self._channels.by_remote_channel, self._share, self._reader
+        sessions, share, reader, reports = self._channels.by_remote_channel, self._share, self._reader, self._reports
         for frame_type, channel, mark, data, start, end in reader.frames(received, share):
             # Only a handful of frames in the life of a connection are neither transfers nor dispositions.
             if mark == TRANSFER_MARK and frame_type == AMQP_FRAME:
@@ -262,13 +265,15 @@ class Connection:
             elif mark == DISPOSITION_MARK and frame_type == AMQP_FRAME:
                 session = sessions.get(channel)
                 if session is not None and session.dispositions.frame(data, start, end):
+                    if share <= NAMED_COST * reports.ranged_count:
+                        break
                     if end <= reader.last_start:
                         reader.taken_to = session.dispositions.run(data, start, end, reader.last_start)
                     continue
             self._frame_received(frame_type, channel, data[start:end])
             self.frame_count += 1
             share -= max(FRAME_COST, end - start)
-            if share <= 0 or self._handshake.is_deciding or self.state is State.CLOSED:
+            if share <= NAMED_COST * reports.ranged_count or self._handshake.is_deciding or self.state is State.CLOSED:
                 break
 
     def _frame_received(self, frame_type: int, channel: int, body: bytes) -> None:

@@ -6,6 +6,7 @@ settled, or their link is gone. Ids are serial numbers; ranges may be far wider 
 """
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Generic, TypeVar
 
 from twinbus.amqp.codec.delivery_state import DeliveryState
@@ -23,6 +24,9 @@ RANGES_FACTOR = 10
 """How often the dispositions of one read may name all deliveries that can be unsettled. A frame is small and its range is
 not: without a limit, a few thousand frames could use up all memory."""
 
+SPARSE_BYTES = 1_024
+"""Of a dictionary for each entry: several times what it needs."""
+
 _MARK = DISPOSITION_MARK.to_bytes(4, "big")
 
 L = TypeVar("L")
@@ -39,7 +43,16 @@ class Unsettled(dict[int, tuple[L, bytes]], Generic[L]):
             if numbers.stop > MASK:
                 return [number for each in numbers if (number := each & MASK) in self]
             return [number for number in numbers if number in self]
-        return [number for number in self if distance(first, number) >= 0 and distance(number, last) >= 0]
+        found = [number for number in self if distance(first, number) >= 0 and distance(number, last) >= 0]
+        if self.__sizeof__() > SPARSE_BYTES * (len(self) + 1):
+            self._compact()
+        return found
+
+    def _compact(self) -> None:
+        """A dictionary keeps the places of what was removed, and to go through it takes as long as if all were still there."""
+        entries = list(self.items())
+        self.clear()
+        self.update(entries)
 
     def forget(self, link: L) -> None:
         for number in [number for number, entry in self.items() if entry[0] is link]:
@@ -177,8 +190,11 @@ class SessionDispositions:
 
     def bound(self) -> None:
         """Forget the oldest: a client that never settles must not use more and more memory. It can still settle by lock token."""
-        while len(self.outgoing) > self._unsettled_count_max:
-            self.outgoing.pop(next(iter(self.outgoing)))[0].unsettled_count -= 1
+        excess = len(self.outgoing) - self._unsettled_count_max
+        if excess > 0:
+            # All at once: the first one is behind the places of all that were removed before.
+            for number in list(islice(self.outgoing, excess)):
+                self.outgoing.pop(number)[0].unsettled_count -= 1
 
     def forget_outgoing(self, link: OutgoingLink) -> None:
         if link.unsettled_count:
