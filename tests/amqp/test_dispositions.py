@@ -8,13 +8,15 @@ from tests.amqp.wire import Script, Wire
 from twinbus.amqp.codec.delivery_state import ACCEPTED, DeliveryState, Modified, Rejected, Released
 from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.frames import encode_frame
-from twinbus.amqp.codec.performatives import RECEIVER, SENDER, Detach, Disposition, Flow, Transfer
+from twinbus.amqp.codec.performatives import RECEIVER, SENDER, Attach, Detach, Disposition, Flow, Transfer
+from twinbus.amqp.codec.terminus import Source
 from twinbus.amqp.codec.transfer_writer import encode_disposition
 from twinbus.amqp.dispositions import RANGES_FACTOR, Unsettled
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
-from twinbus.amqp.events import ConnectionClosed, Deliveries, Dispositions
+from twinbus.amqp.events import ConnectionClosed, Deliveries, Dispositions, LinkAttached
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.amqp.serial_number import MASK, add
+from twinbus.errors import ServerBusy
 
 
 def receiving(count: int, **server: int) -> tuple[Script, OutgoingLink]:
@@ -230,6 +232,26 @@ def test_what_was_settled_before_costs_a_range_nothing() -> None:
     assert [number for number, _ in script.end.only(Dispositions).deliveries] == [count - 1]
 
 
+def test_each_of_very_many_links_takes_its_own_deliveries_with_it() -> None:
+    link_count, held_count = 2_000, 50_000
+    script = Script().open()
+    script.begin(incoming_window=1 << 20)
+    script.say(*(Attach(name=f"{each}", handle=each, role=RECEIVER, source=Source()) for each in range(link_count)))
+    links = [event.link for event in script.end.take(LinkAttached)]
+    for link in links:
+        assert isinstance(link, OutgoingLink)
+        link.accept()
+        link.transfers([(b"t", b"m")] * (held_count if link is links[0] else 1))
+    script.raw()
+    before = time.thread_time()
+    for link in links[1:]:
+        link.detach(ServerBusy("later"))
+    assert time.thread_time() - before < 1
+    script.say(settles(0, link_count + held_count))
+    (event,) = script.end.take(Dispositions)
+    assert (event.link, len(event.deliveries)) == (links[0], held_count)
+
+
 def test_what_was_forgotten_before_does_not_slow_down_what_is_sent_next() -> None:
     script, link = receiving(100_000)
     before = time.thread_time()
@@ -267,7 +289,7 @@ def test_delivery_ids_wrap_around() -> None:
 def test_the_known_of_a_range_are_those_inside_of_it(start: int, count: int, offset: int, length: int) -> None:
     table: Unsettled[str] = Unsettled()
     for step in range(count):
-        table[add(start, step)] = ("link", b"")
+        table[add(start, step)] = "link"
     first, last = add(start, offset), add(start, offset + length)
     expected = [add(start, step) for step in range(count) if offset <= step <= offset + length]
     assert table.known(first, last) == expected
@@ -289,5 +311,5 @@ def test_a_range_finds_what_is_unsettled_in_it_also_where_numbers_wrap(
 ) -> None:
     unsettled: Unsettled[str] = Unsettled()
     for number in (0xFFFFFFFF, 0, 1, 5, 7):
-        unsettled[number] = ("link", b"tag")
+        unsettled[number] = "link"
     assert unsettled.known(first, last) == expected

@@ -32,8 +32,8 @@ _MARK = DISPOSITION_MARK.to_bytes(4, "big")
 L = TypeVar("L")
 
 
-class Unsettled(dict[int, tuple[L, bytes]], Generic[L]):
-    """Deliveries whose settlement is awaited: delivery-id to (link, delivery-tag), oldest first."""
+class Unsettled(dict[int, L], Generic[L]):
+    """Deliveries whose settlement is awaited: delivery-id to link, oldest first. Each link has its own, with their delivery-tags."""
 
     def known(self, first: int, last: int) -> list[int]:
         """The ids of first..last that are here, in order."""
@@ -54,9 +54,12 @@ class Unsettled(dict[int, tuple[L, bytes]], Generic[L]):
         self.clear()
         self.update(entries)
 
-    def forget(self, link: L) -> None:
-        for number in [number for number, entry in self.items() if entry[0] is link]:
-            del self[number]
+    def forget(self, link: L, unsettled: dict[int, bytes]) -> None:
+        """Those of a link, which are forgotten there too: thousands of links may end together."""
+        for number in unsettled:
+            if self.get(number) is link:
+                del self[number]
+        unsettled.clear()
 
 
 class SessionDispositions:
@@ -81,13 +84,13 @@ class SessionDispositions:
         if role is not RECEIVER or delivery_id != last:
             self._apply(role, delivery_id, last, settled, state)
             return True
-        entry = self.outgoing.get(delivery_id)
+        link = self.outgoing.get(delivery_id)
         # An unknown delivery was settled before, or belonged to a link that is gone.
-        if entry is not None:
+        if link is not None:
             if settled:
                 del self.outgoing[delivery_id]
-                entry[0].unsettled_count -= 1
-            self._reports.add_disposition(entry[0], (delivery_id, entry[1]), state, settled)
+            tag = link.unsettled.pop(delivery_id) if settled else link.unsettled[delivery_id]
+            self._reports.add_disposition(link, (delivery_id, tag), state, settled)
         return True
 
     def run(self, data: bytes, start: int, pos: int, last_start: int) -> int:
@@ -120,15 +123,14 @@ class SessionDispositions:
             if found_front != front or found_back != back or last != delivery_id or code != UINT_CODE:
                 break
             pos += size
-            entry = outgoing.pop(delivery_id, None) if settled else outgoing.get(delivery_id)
-            if entry is None:
+            found = outgoing.pop(delivery_id, None) if settled else outgoing.get(delivery_id)
+            if found is None:
                 continue  # it was settled before, or belonged to a link that is gone
-            if entry[0] is not link:
-                link = entry[0]
+            if found is not link:
+                link = found
+                tag_of = link.unsettled.pop if settled else link.unsettled.__getitem__
                 deliveries = reports.dispositions_of(link, state, settled)
-            deliveries.append((delivery_id, entry[1]))
-            if settled:
-                link.unsettled_count -= 1
+            deliveries.append((delivery_id, tag_of(delivery_id)))
         return pos
 
     def received(self, disposition: Disposition) -> None:
@@ -146,9 +148,10 @@ class SessionDispositions:
             self._apply_to_outgoing(self.outgoing.known(first, last), settled, state)
             return
         for number in self._updated.known(first, last):
-            receiver, tag = self._updated[number]
+            receiver = self._updated[number]
+            tag = receiver.updated[number]
             if settled:
-                del self._updated[number]
+                del self._updated[number], receiver.updated[number]
                 receiver.settled_by_peer(1)
             self._reports.add_disposition(receiver, (number, tag), state, settled)
 
@@ -157,12 +160,11 @@ class SessionDispositions:
         link: OutgoingLink | None = None
         deliveries: list[tuple[int, bytes]] = []
         for number in numbers:
-            owner, tag = take(number)
+            owner = take(number)
             if owner is not link:
                 link, deliveries = owner, self._reports.dispositions_of(owner, state, settled)
-            deliveries.append((number, tag))
-            if settled:
-                link.unsettled_count -= 1
+                tag_of = owner.unsettled.pop if settled else owner.unsettled.__getitem__
+            deliveries.append((number, tag_of(number)))
 
     def send(self, role: bool, first: int, last: int, settled: bool, state: DeliveryState | None) -> None:
         """Send a disposition, joined with the one before it if the ranges are adjacent."""
@@ -182,11 +184,13 @@ class SessionDispositions:
 
     def settle_outgoing(self, first: int, last: int) -> None:
         for number in self.outgoing.known(first, last):
-            self.outgoing.pop(number)[0].unsettled_count -= 1
+            del self.outgoing.pop(number).unsettled[number]
 
     def await_peer(self, link: IncomingLink, first: int, last: int, tags: tuple[bytes, ...]) -> None:
         for step in range(span(first, last)):
-            self._updated[add(first, step)] = (link, tags[step] if step < len(tags) else b"")
+            number = add(first, step)
+            self._updated[number] = link
+            link.updated[number] = tags[step] if step < len(tags) else b""
 
     def bound(self) -> None:
         """Forget the oldest: a client that never settles must not use more and more memory. It can still settle by lock token."""
@@ -194,16 +198,13 @@ class SessionDispositions:
         if excess > 0:
             # All at once: the first one is behind the places of all that were removed before.
             for number in list(islice(self.outgoing, excess)):
-                self.outgoing.pop(number)[0].unsettled_count -= 1
+                del self.outgoing.pop(number).unsettled[number]
 
     def forget_outgoing(self, link: OutgoingLink) -> None:
-        if link.unsettled_count:
-            self.outgoing.forget(link)
-            link.unsettled_count = 0
+        self.outgoing.forget(link, link.unsettled)
 
     def forget_incoming(self, link: IncomingLink) -> None:
-        if self._updated:
-            self._updated.forget(link)
+        self._updated.forget(link, link.updated)
 
     def clear(self) -> None:
         self.outgoing.clear()

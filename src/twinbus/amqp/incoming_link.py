@@ -28,6 +28,8 @@ class IncomingLink(Link):
         self._credit = ReceiverCredit(delivery_count=attach.initial_delivery_count or 0)
         self.message_size_max = self.announced_size_max = session.settings.message_size_max
         self.partial: PartialDelivery | None = None
+        self.updated: dict[int, bytes] = {}
+        """Deliveries that were given a state and that the peer has to settle: delivery-id to delivery-tag."""
 
     @property
     def credit(self) -> int:

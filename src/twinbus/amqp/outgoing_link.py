@@ -1,6 +1,6 @@
 """A link on which we send: deliveries in, transfer frames out, within the peer's credit and window."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +11,7 @@ from twinbus.amqp.codec.transfer_writer import Payload, TransferWriter
 from twinbus.amqp.credit import SenderCredit
 from twinbus.amqp.events import CreditChanged
 from twinbus.amqp.link import Link, LinkState
-from twinbus.amqp.serial_number import MASK, add
+from twinbus.amqp.serial_number import MASK
 
 if TYPE_CHECKING:
     from twinbus.amqp.session import Session
@@ -24,7 +24,8 @@ class OutgoingLink(Link):
         super().__init__(session, handle, attach, state)
         self._credit = SenderCredit()
         self._writer = TransferWriter(session.channel, handle, session.remote_frame_size_max)
-        self.unsettled_count = 0
+        self.unsettled: dict[int, bytes] = {}
+        """Deliveries that were sent and that the peer has not settled: delivery-id to delivery-tag, oldest first."""
 
     @property
     def credit(self) -> int:
@@ -36,6 +37,10 @@ class OutgoingLink(Link):
         if self.state is not LinkState.ATTACHED or self.session.is_held_back:
             return 0
         return self._credit.left
+
+    @property
+    def unsettled_count(self) -> int:
+        return len(self.unsettled)
 
     @property
     def delivery_count(self) -> int:
@@ -80,8 +85,8 @@ class OutgoingLink(Link):
             return None
         delivery_id = self.session.take_delivery_ids(1)
         if not settled:
-            self.session.dispositions.outgoing[delivery_id] = (self, delivery_tag)
-            self.unsettled_count += 1
+            self.session.dispositions.outgoing[delivery_id] = self
+            self.unsettled[delivery_id] = delivery_tag
         self._credit.sent(1)
         if message_format == 0 and state is None:
             parts = self._writer.write_all(delivery_id, [(delivery_tag, payload)], settled)
@@ -98,16 +103,11 @@ class OutgoingLink(Link):
         first = self.session.take_delivery_ids(count)
         parts = self._writer.write_all(first, deliveries, settled)
         if not settled:
-            tags = [tag for tag, _ in deliveries]
-            if first + count <= MASK:
-                self.session.dispositions.outgoing.update(
-                    zip(range(first, first + count), zip(repeat(self), tags), strict=False)
-                )
-            else:
-                self.session.dispositions.outgoing.update(
-                    (add(first, step), (self, tag)) for step, tag in enumerate(tags)
-                )
-            self.unsettled_count += count
+            numbers: Iterable[int] = range(first, first + count)
+            if first + count > MASK:
+                numbers = [number & MASK for number in numbers]
+            self.session.dispositions.outgoing.update(zip(numbers, repeat(self), strict=False))
+            self.unsettled.update(zip(numbers, [tag for tag, _ in deliveries], strict=True))
         self._credit.sent(count)
         self.session.transmit(self, parts)
         return first
