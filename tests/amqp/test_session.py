@@ -372,6 +372,28 @@ def test_roles_are_seen_from_the_other_side() -> None:
     assert not script.attach(1, role=SENDER).is_sender
 
 
+def test_each_of_very_many_links_drops_its_own_frames_that_wait_for_the_window() -> None:
+    link_count, message_count = 1_500, 20
+    script = Script().open()
+    session = script.begin(incoming_window=0)
+    script.say(*(Attach(name=f"{each}", handle=each, role=RECEIVER, source=Source()) for each in range(link_count)))
+    links = [event.link for event in script.end.take(LinkAttached)]
+    for link in links:
+        assert isinstance(link, OutgoingLink)
+        link.accept()
+        link.transfers([(b"t", b"m")] * message_count)
+    script.raw()
+    before = time.thread_time()
+    for link in links[1:]:
+        link.detach()
+    assert time.thread_time() - before < 0.8
+    script.raw()
+    script.flow(incoming_window=1_000_000)
+    assert not session.is_held_back
+    assert script.connection.held_back_size == 0
+    assert [type(each) for each in script.heard()] == [Transfer] * message_count
+
+
 def held_detach() -> tuple[Script, OutgoingLink]:
     """The peer has detached a link whose application still owes it something, and then ended the session."""
     script = Script().open()

@@ -6,7 +6,6 @@ the frame. Our own is announced and never enforced: one SDK counts its messages 
 what is left differs from ours.
 """
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -82,7 +81,9 @@ class HeldBack:
 
     def __init__(self, total: HeldTotal) -> None:
         """`total`: of all sessions of the connection."""
-        self._frames: deque[HeldFrame] = deque()
+        self._frames: dict[int, HeldFrame] = {}  # by their places in the order
+        self._places: dict[OutgoingLink, set[int]] = {}
+        self._first = self._next = 0
         self._size = 0
         self._total = total
 
@@ -96,21 +97,37 @@ class HeldBack:
     def add(self, link: "OutgoingLink", parts: Sequence[Part]) -> None:
         """Frames as pairs of parts."""
         for index in range(0, len(parts), 2):
-            self._frames.append(HeldFrame(link, parts[index : index + 2]))
+            self._append(HeldFrame(link, parts[index : index + 2]))
         self._grow(sum(map(len, parts)))
 
     def add_drained(self, link: "OutgoingLink") -> None:
-        self._frames.append(HeldFrame(link, ()))
+        self._append(HeldFrame(link, ()))
+
+    def _append(self, frame: HeldFrame) -> None:
+        self._frames[self._next] = frame
+        self._places.setdefault(frame.link, set()).add(self._next)
+        self._next += 1
 
     def pop(self) -> HeldFrame:
-        frame = self._frames.popleft()
+        place = self._first_place()
+        frame = self._frames.pop(place)
+        places = self._places[frame.link]
+        places.discard(place)
+        if not places:
+            del self._places[frame.link]
         self._grow(-sum(map(len, frame.parts)))
         return frame
+
+    def _first_place(self) -> int:
+        """Those before it are popped or dropped."""
+        while self._first not in self._frames:
+            self._first += 1
+        return self._first
 
     @property
     def is_next_a_transfer(self) -> bool:
         """Asked while there are any."""
-        return bool(self._frames[0].parts)
+        return bool(self._frames[self._first_place()].parts)
 
     def drop(self, link: "OutgoingLink") -> None:
         """Forget the frames of a link that is gone.
@@ -118,10 +135,11 @@ class HeldBack:
         Their delivery-ids stay used: the application already has the ids of later deliveries, and a gap is
         legal. Only a peer with several links in a session whose window it keeps closed can see it.
         """
-        kept = deque(frame for frame in self._frames if frame.link is not link)
-        self._frames = kept
-        self._grow(sum(len(part) for frame in kept for part in frame.parts) - self._size)
+        for place in self._places.pop(link, ()):
+            self._grow(-sum(map(len, self._frames.pop(place).parts)))
 
     def clear(self) -> None:
         self._frames.clear()
+        self._places.clear()
+        self._first = self._next
         self._grow(-self._size)
