@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.amqp.codec.values import values
 from twinbus.amqp.codec.encode import encode_value
 from twinbus.amqp.codec.layout import has_more_values
-from twinbus.amqp.codec.types import Array, Described, ULong, Value
+from twinbus.amqp.codec.types import Array, Byte, Described, ULong, Value
 
 
 def count(value: Value) -> int:
@@ -24,6 +24,7 @@ def count(value: Value) -> int:
 
 
 @given(st.lists(values, max_size=3))
+@example([Array([Described(Byte(0), Byte(0))] * 3)])
 @example([[None, "a" * 300, b"b" * 300, [1, {2: 3}], Array([1, 2]), Array(["c"] * 300)]])
 def test_no_value_is_missed(several: list[Value]) -> None:
     encoded = b"".join(map(encode_value, several))

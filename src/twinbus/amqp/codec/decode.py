@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 from twinbus.amqp.codec import types
-from twinbus.amqp.codec.layout import WIDTHS
+from twinbus.amqp.codec.layout import ARRAY_DESCRIPTORS_MAX, WIDTHS
 from twinbus.amqp.codec.types import Array, Described, Symbol, Value
 from twinbus.amqp.errors import DecodeError
 
@@ -21,8 +21,6 @@ ELEMENTS_MAX = 65_536
 """A frame of the size that a connection announces by default cannot hold more, with a byte or more each."""
 EMPTY_ELEMENTS_MAX = 8
 """Elements of an array that take no bytes. Such an array takes three bytes, and a frame of 64 KB holds twenty thousand of them."""
-ARRAY_DESCRIPTORS_MAX = 2
-"""Descriptors of the elements of an array. Each takes two bytes, and wraps every element once more."""
 EQUAL_HASHES_MAX = 16
 """Keys of a map that have the hash of an earlier key. Hashes of uuids are not salted as those of texts are, so a peer can choose
 them: a few thousand keys with the same hash, in a single frame, would keep a dictionary busy for a second."""

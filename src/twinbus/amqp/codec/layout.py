@@ -33,6 +33,9 @@ def _width(code: int) -> int:
 WIDTHS: tuple[int, ...] = tuple(_width(code) for code in range(256))
 """By constructor: how many bytes follow it, or one of the negative marks."""
 
+ARRAY_DESCRIPTORS_MAX = 2
+"""Descriptors of the elements of an array. Each takes two bytes, and wraps every element once more."""
+
 _U32 = Struct(">I").unpack_from
 
 _LISTS_AND_MAPS = {0xC0: 3, 0xC1: 3, 0xD0: 9, 0xD1: 9}
@@ -71,8 +74,8 @@ def skip_value(data: bytes, pos: int) -> int:
 def has_more_values(data: bytes, count_max: int) -> bool:
     """Whether the values that follow one another in the data, with all that are in them, are more than this.
 
-    Descriptors count too. An array of lists, maps, arrays or described values counts as one for each of its bytes, which it
-    cannot exceed. Only sizes are followed: what is malformed may be counted as anything.
+    Descriptors count too. An array of lists, maps, arrays or described values counts as one for each of its bytes, and as two for
+    each descriptor that an element can have, which it cannot exceed. Only sizes are followed: what is malformed may be counted as anything.
     """
     pos = count = 0
     try:
@@ -89,7 +92,7 @@ def has_more_values(data: bytes, count_max: int) -> bool:
                 size, element_count = read_size_and_count(data, pos + 1)
                 pos += 1 + head_size
                 is_flat = WIDTHS[data[pos]] >= 0 or data[pos] >> 4 in (0xA, 0xB)
-                count += element_count if is_flat else size
+                count += element_count if is_flat else size + 2 * ARRAY_DESCRIPTORS_MAX * element_count
                 pos += size - head_size // 2
             elif width == DESCRIBED:
                 pos += 1
