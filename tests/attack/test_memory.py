@@ -9,7 +9,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import pytest
 from websockets.frames import Frame, Opcode
@@ -537,7 +537,7 @@ async def test_a_websocket_whose_client_pings_and_reads_nothing_is_cut(
         assert (await reader.readline()).startswith(b"HTTP/1.1 101 ")
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         # Not by `isinstance`: there are proxies of what has gone, which raise when they are asked for their class.
-        objects = [cast(BinaryWebSocket, each) for each in gc.get_objects() if type(each) is BinaryWebSocket]
+        objects = [each for each in gc.get_objects() if type(each) is BinaryWebSocket]
         (served_one,) = [each for each in objects if not each.disconnected]
         pings = Frame(Opcode.PING, bytes(125)).serialize(mask=True) * 500
         async with asyncio.timeout(WAIT_S):
