@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from tests.cli.conftest import Commands, serve
 from tests.cli.test_advice import complaint
 from tests.cli.test_doctor import findings
 from twinbus.__main__ import INTERRUPTED
+from twinbus.cli import command
 from twinbus.cli.app import run
 from twinbus.cli.failures import FAILED, WRONG_USE, report_failure
 from twinbus.cli.namespaces.running import FILE_NAME
@@ -351,3 +353,31 @@ def test_a_store_that_is_off_while_its_loss_is_accepted_is_named(
         commands.text("store", "down", "--all", code=INTERRUPTED)
     assert commands.errors == "twinbus: interrupted. See which stores are switched down with 'twinbus store list'.\n"
     commands.text("store", "up")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["queue", "list"], "The namespace took the request and does not answer. What was asked may still happen."),
+        (["send", "orders", "hello"], "No answer within 0.5 s. Check host and port, or try again."),
+        (["receive", "orders"], "No answer within 0.5 s. Check host and port, or try again."),
+    ],
+)
+def test_a_namespace_that_is_suspended_is_not_waited_for_forever(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its system accepts connections, and nobody reads from them."""
+    monkeypatch.setattr(command, "ANSWER_WAIT_S", 0.5)
+    monkeypatch.setattr(command, "OPEN_WAIT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as suspended:
+        place = f"Endpoint=sb://127.0.0.1:{suspended.getsockname()[1]}"
+        key = "SharedAccessKeyName=root;SharedAccessKey=a2V5;UseDevelopmentEmulator=true"
+        assert run([*words, "--connection-string", f"{place};{key}"]) == FAILED
+    assert capsys.readouterr().err == f"twinbus: {said}\n"
+
+
+def test_the_next_free_session_is_waited_for_as_long_as_a_message(commands: Commands) -> None:
+    commands.text("queue", "create", "night-free", "--sessions")
+    commands.text("receive", "night-free", "--session", "next", "--wait", "200ms", code=FAILED)
+    assert commands.errors == "twinbus: No message session is free. Each one is empty, or another receiver has it.\n"
+    commands.text("queue", "delete", "night-free", "--yes")

@@ -7,6 +7,7 @@ those that choose the namespace, and passes it the call.
 import inspect
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from pathlib import Path
@@ -32,6 +33,9 @@ NAMESPACE_DEFAULT = "primary"
 WHICH_NAMESPACE = "Which namespace"
 """Heading of the options below on help pages."""
 RETRY_BACKOFF_S = 0.1
+ANSWER_WAIT_S = 60.0
+"""How long the official clients wait for an answer. By themselves they would wait for many minutes, or forever."""
+OPEN_WAIT_S = 10.0
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 DataOption = Annotated[
@@ -158,17 +162,37 @@ class Call:
 
         # A person waits for the answer and can try again. The first retry is the only one without a pause before it.
         return administration_client(
-            self.connection_string, self.endpoint, connect_retries=1, authorities=self.authorities
+            self.connection_string,
+            self.endpoint,
+            connect_retries=1,
+            authorities=self.authorities,
+            answer_wait_s=ANSWER_WAIT_S,
         )
 
     def client(self) -> "ServiceBusClient":
         from azure.servicebus import ServiceBusClient
 
+        self._require_answer()
         options = stock_client_options(parse_connection_string(self.connection_string), self.authorities)
         # As above.
         return ServiceBusClient.from_connection_string(
-            self.connection_string, retry_total=1, retry_backoff_factor=RETRY_BACKOFF_S, **options
+            self.connection_string,
+            retry_total=1,
+            retry_backoff_factor=RETRY_BACKOFF_S,
+            try_timeout=ANSWER_WAIT_S,
+            **options,
         )
+
+    def _require_answer(self) -> None:
+        """Raises OperationTimeout if the namespace is suspended: nothing ends the official client's wait for its first bytes."""
+        from twinbus.client.blocking import BlockingNamespace
+        from twinbus.client.remote_errors import ConnectionLost, PeerNotTrusted
+
+        # About anything else that is wrong, the official client says more.
+        with suppress(ConnectionLost, PeerNotTrusted):
+            BlockingNamespace.connect(
+                self.connection_string, tls=tls_context(self.authorities), timeout_s=OPEN_WAIT_S
+            ).close()
 
     def blocking(self) -> "BlockingNamespace":
         """The client of our own, for what the official one cannot do."""

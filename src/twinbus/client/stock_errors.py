@@ -7,6 +7,7 @@ from twinbus.client.connecting.trust import CA_FILE_VARIABLE
 
 PLAIN_ANSWER = "WRONG_VERSION_NUMBER"  # OpenSSL's word for an answer without TLS
 NOT_TRUSTED = "CERTIFICATE_VERIFY_FAILED"
+NO_ANSWER = "The namespace took the request and does not answer. What was asked may still happen."
 DETAIL = re.compile(r"(?:.*<Detail>)?(?:SubCode=\d+\. )?(.*?)(?: TrackingId:.*)?", re.DOTALL)
 
 
@@ -15,7 +16,7 @@ def text_of_client_error(failure: Exception) -> str | None:
 
     Imported here: importing the client takes longer than most commands take to run, and many do not need it.
     """
-    from azure.core.exceptions import AzureError, HttpResponseError, ServiceRequestError
+    from azure.core.exceptions import AzureError, HttpResponseError, ServiceRequestError, ServiceResponseTimeoutError
     from azure.servicebus.exceptions import ServiceBusConnectionError
 
     if not isinstance(failure, AzureError):
@@ -25,6 +26,8 @@ def text_of_client_error(failure: Exception) -> str | None:
         found = DETAIL.fullmatch(text)
         assert found is not None
         return html.unescape(found[1])
+    if isinstance(failure, ServiceResponseTimeoutError):
+        return NO_ANSWER
     # The SDK's own text omits what the server said when it refused a token or a link.
     inner = getattr(failure, "inner_exception", None)
     said = getattr(inner, "status_description", None) or getattr(inner, "description", None)

@@ -38,6 +38,7 @@ COUNT_MAX = 1_000_000
 RECEIVE_WAIT_S = 5.0
 NEXT_SESSION = "next"
 NEEDS_SESSION = re.compile("requires (message )?sessions")  # of twinbus, of Azure
+NO_FREE_SESSION = "NEXT_AVAILABLE_SESSION"  # in what the official client says after waiting for one
 LINE_SUFFIXES = (".jsonl", ".ndjson")
 
 CountOption = Annotated[int, typer.Option("--count", "-c", min=1, max=COUNT_MAX, help="Number of messages.")]
@@ -185,7 +186,7 @@ def receive(
         with (
             _session_advice(),
             call.client() as client,
-            _receiver(client, entity, subscription, dead_letter, session) as receiver,
+            _receiver(client, entity, subscription, dead_letter, session, wait_s) as receiver,
         ):
             while len(records) < count:
                 batch = receiver.receive_messages(min(BATCH, count - len(records)), max_wait_time=wait_s)
@@ -263,14 +264,23 @@ def _session_advice(
         text = text_of_client_error(failure) or ""
         if NEEDS_SESSION.search(text):
             raise CommandFailed(f"The entity requires message sessions. {advice}") from None
+        if NO_FREE_SESSION in text:
+            raise CommandFailed("No message session is free. Each one is empty, or another receiver has it.") from None
         raise
 
 
 def _receiver(
-    client: Any, entity: str, subscription: str | None, dead_letter: bool, session: str | None, **options: Any
+    client: Any,
+    entity: str,
+    subscription: str | None,
+    dead_letter: bool,
+    session: str | None,
+    wait_s: float = RECEIVE_WAIT_S,
 ) -> "ServiceBusReceiver":
+    """`wait_s` is for a message session to become free, too."""
     from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusSubQueue
 
+    options: dict[str, Any] = {"max_wait_time": wait_s}
     if session is not None:
         options["session_id"] = NEXT_AVAILABLE_SESSION if session == NEXT_SESSION else session
     if dead_letter:
