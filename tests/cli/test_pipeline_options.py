@@ -5,6 +5,7 @@ import pytest
 from twinbus.cli.app import run
 
 AWAY = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true"
+BILL = ["pipeline", "bill"]
 CAPTURE = ["pipeline", "capture", "orders", "--connection-string", AWAY, "--lake", "lake"]
 REPLAY = ["pipeline", "replay", "--connection-string", AWAY, "--lake", "lake", "--dry-run"]
 SYPHON = ["pipeline", "syphon", "--primary", "env:P", "--secondary", "env:S"]
@@ -13,6 +14,7 @@ SYPHON = ["pipeline", "syphon", "--primary", "env:P", "--secondary", "env:S"]
 @pytest.mark.parametrize(
     ("command", "words", "told"),
     [
+        (BILL, ["--month", "13"], "--month: '13' is not a month. Write it like 2026-11."),
         (CAPTURE, ["--every", "soon"], "--every: 'soon' is not a duration."),
         (CAPTURE, ["--every", "2d"], "--every 2d: must be at most a day."),
         (CAPTURE, ["--format", "orc"], "--format is parquet, delta, iceberg, not 'orc'."),

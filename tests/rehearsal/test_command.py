@@ -104,7 +104,7 @@ def test_ctrl_c_in_an_outage_leaves_no_process_and_no_folder_behind(tmp_path: Pa
         (["--rate", "9999"], "messages a second"),
         (["--duration", "0"], "--duration"),
         (["--script", "none.toml"], "none.toml cannot be read"),
-        (["--script", "hanging"], "hanging cannot be read"),
+        (["--script", "hanging"], "No such file or directory. Name a file, or one of outage, "),
         (["--prices", "none.toml"], "price sheet"),
         (["--report", "no-such-folder/report.html"], "cannot be written"),
         (

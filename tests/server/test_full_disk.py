@@ -2,6 +2,7 @@
 root."""
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSend
 from azure.servicebus.exceptions import ServiceBusServerBusyError
 
 from tests.attack.served_namespace import served
+from twinbus.cli.app import run
+from twinbus.management.catalog import Catalog
+from twinbus.server.data.data_folder import DataFolder, open_store
 
 DISK_MB = 96
 BODY = b"x" * 100_000
@@ -81,6 +85,25 @@ def test_what_is_due_at_once_stops_nobody_though_its_copies_are_more_than_the_di
                         assert message.delivery_count == 0, "no store was lost, so nothing came twice"
                         receiver.complete_message(message)
                         received[name] += 1
+
+
+def test_a_copy_onto_a_disk_that_is_full_goes_on_when_there_is_room(
+    small_disk: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target, filler = tmp_path_factory.mktemp("data") / "shop", small_disk / "shop", small_disk / "filler"
+    folder = DataFolder(source)
+    folder.root_rule(None)
+    for store in folder.store_paths(16):
+        open_store(store).close()
+    Catalog.in_file(source / "catalog.db", "shop", 0).close()
+    folder.close()
+    filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - 1_000_000))
+    assert run(["copy", str(source), str(target)]) == 1
+    said = capsys.readouterr().err
+    assert "is full. Free some space" in said
+    assert said.endswith(" Run it again: it continues where it ended.\n")
+    filler.unlink()
+    assert run(["copy", str(source), str(target)]) == 0
 
 
 def fill(sender: ServiceBusSender, http: httpx.Client) -> int:

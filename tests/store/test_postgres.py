@@ -419,6 +419,12 @@ def test_a_wrong_connection_string_is_refused_without_showing_it(dsn: str) -> No
     assert "hunter2" not in str(refused.value)
 
 
+def test_a_server_that_refuses_is_named_once_and_asks_nothing() -> None:
+    text = 'connection failed: connection to server at "::1", port 1 failed: Connection refused\n\tIs the server running there?'
+    said = 'bus failed: connection to server at "::1", port 1 failed: Connection refused. Check that it is up and can be reached.'
+    assert str(in_our_words(psycopg.OperationalError(text), "bus")) == said
+
+
 @pytest.mark.parametrize(
     ("text", "advice"),
     [

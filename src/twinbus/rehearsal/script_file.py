@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from twinbus.errors import ArgumentError
-from twinbus.rehearsal.script import JITTER_DEFAULT_S, SLOW_MS_DEFAULT, Fault, FaultKind, Script, Where
+from twinbus.rehearsal.script import JITTER_DEFAULT_S, SCRIPTS, SLOW_MS_DEFAULT, Fault, FaultKind, Script, Where
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -64,7 +64,8 @@ def read_script(file: Path, duration_s: float | None = None) -> Script:
         text = file.read_text()
         document = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
     except OSError as fault:
-        raise ArgumentError(f"{file} cannot be read: {fault.strerror}.") from None
+        known = ", ".join(SCRIPTS)
+        raise ArgumentError(f"{file} cannot be read: {fault.strerror}. Name a file, or one of {known}.") from None
     except (ValueError, tomllib.TOMLDecodeError) as wrong:
         raise ArgumentError(f"{file} is not {'JSON' if file.suffix == '.json' else 'TOML'}: {wrong}.") from None
     try:

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from twinbus.cli.command import JsonOption
+from twinbus.cli.failures import CommandFailed
 from twinbus.cli.interruption import interruptible
 from twinbus.cli.namespaces.running import NAME
 from twinbus.cli.namespaces.store_option import is_postgresql, read_dsns
 from twinbus.cli.output import Output
-from twinbus.errors import ArgumentError
+from twinbus.errors import ArgumentError, StoreUnavailable
 
 if TYPE_CHECKING:
     from twinbus.server.data.namespace_copy import NamespaceEnd
 
 PLACE_HELP = "Folder of a namespace, such as ./twinbus-data/shop, or postgresql://..."
+GO_ON = "Run it again: it continues where it ended."
 TELL_EVERY = 100_000
 HAS_SCHEME = re.compile(r"[a-z]+://")
 
@@ -47,8 +49,13 @@ def copy(
         raise ArgumentError("Source and target are both databases. Give the name of the namespace with --name.")
     if not NAME.fullmatch(known):
         raise ArgumentError(f"'{known}' is not a valid name for a namespace. Give one with --name.")
-    with interruptible(lambda: "Run it again: it continues where it ended."):
-        copied = copy_namespace(_end(source, known), _end(target, known), SystemClock().now(), _Progress(output).told)
+    try:
+        with interruptible(lambda: GO_ON):
+            copied = copy_namespace(
+                _end(source, known), _end(target, known), SystemClock().now(), _Progress(output).told
+            )
+    except StoreUnavailable as fault:  # a full disk, a database that is gone
+        raise CommandFailed(f"{fault} {GO_ON}") from None
     output.done(
         f"'{known}' is in {target}: {copied.stores} messaging stores, {copied.entities} entities, "
         f"{copied.messages:,} messages with {copied.size_bytes:,} bytes, counted on both sides. "
@@ -71,7 +78,7 @@ def _end(place: str, name: str) -> "NamespaceEnd":
     if is_postgresql(place):
         return PostgresEnd(read_dsns([place]), name)
     if HAS_SCHEME.match(place):
-        raise ArgumentError(f"'{place}' is neither a folder nor a PostgreSQL database. {PLACE_HELP}")
+        raise ArgumentError(f"'{place}' is neither a folder nor a PostgreSQL database.")
     return FolderEnd(Path(place))
 
 

@@ -49,8 +49,10 @@ def bill(
     require_spark()
     from twinbus.pipeline.bill.counts import JVM_SETTINGS, SETTINGS
     from twinbus.pipeline.bill.job import update_ledger
-    from twinbus.pipeline.bill.report import summary_of, write_report
+    from twinbus.pipeline.bill.report import require_month, summary_of, write_report
 
+    if month is not None:
+        require_month(month)
     sheet = read_price_sheet(prices)
     chosen = sheet.plan(plan)
     output = Output(as_json=as_json)

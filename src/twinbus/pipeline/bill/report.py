@@ -18,10 +18,14 @@ from twinbus.pipeline.bill.part_files import read_parts
 MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
 
+def require_month(text: str) -> None:
+    """Raises ArgumentError."""
+    if MONTH.fullmatch(text) is None:
+        raise ArgumentError(f"--month: '{text}' is not a month. Write it like 2026-11.")
+
+
 def summary_of(ledger: Ledger, out: Path, sheet: PriceSheet, plan: Plan, month: str | None) -> Summary | None:
     """Of the newest month if none is given; None where nothing was ever logged."""
-    if month is not None and MONTH.fullmatch(month) is None:
-        raise ArgumentError(f"--month {month}: write the month as 2026-11.")
     bills = month_bills(ledger.hours, plan)
     months = sorted({bill.month for bill in bills})
     if not months:

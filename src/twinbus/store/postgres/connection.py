@@ -144,9 +144,14 @@ def _connect(dsn: str, application: str) -> WatchedConnection:
         raise in_our_words(error, server_of(dsn)) from error
 
 
+def _first_line(text: str) -> str:
+    """Without what follows it: a question to whoever runs the server."""
+    return " ".join(text.partition("\n")[0].split()).removeprefix("connection failed: ")
+
+
 def in_our_words(error: psycopg.Error, server: str) -> StoreUnavailable:
     attempts = [f"{host}:{port}: {reason}" for host, port, reason in ATTEMPT.findall(str(error))]
-    text = "; ".join(attempts) or " ".join((error.diag.message_primary or str(error)).split())
+    text = "; ".join(attempts) or _first_line(error.diag.message_primary or str(error))
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return StoreDamaged(f"{server}: {text}. Grant the role CREATE on the database, or create the schemas for it.")
     if attempts and "read-only" in text:
