@@ -21,6 +21,7 @@ from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.model import wire_names
+from twinbus.portal.html.parts import table
 from twinbus.portal.messages.records import payload_of
 from twinbus.portal.namespaces.directory import KnownNamespace
 from twinbus.testing.local_namespace import LocalNamespace
@@ -365,6 +366,11 @@ def test_deferred_messages_are_made_active_again(namespace: LocalNamespace, page
     assert number is not None
     text_of(pages.post("/ns/contoso/deferred", params={"path": "aside"}, data={"do": "chosen", "number": number[1]}))
     assert namespace.message_count("aside") == 1
+
+
+def test_what_is_missing_among_numbers_stands_where_they_do() -> None:
+    shown = table(("Name", "Size"), [("a", None), ("b", 3)], "Sizes")
+    assert shown.count('class="number"') == 3, "the head, what is missing, and the number"
 
 
 def test_an_entity_shows_its_sixteen_fragments(namespace: LocalNamespace, pages: httpx.Client) -> None:

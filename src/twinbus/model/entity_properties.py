@@ -185,7 +185,7 @@ PROPERTIES = (
     ),
     Property(
         "DeadLetteringOnMessageExpiration", "dead_letter_on_expiry", Kind.FLAG, queue=6, subscription=4,
-        option="--dead-letter-on-expiry/--drop-on-expiry", help="What happens to expired messages",
+        option="--dead-letter-on-expiry/--drop-on-expiry", help="Dead-letter expired messages, or drop them",
         meaning="false: expired messages are dropped",
     ),
     Property(
@@ -198,14 +198,14 @@ PROPERTIES = (
     ),
     Property(
         "ForwardTo", "forward_to", Kind.TARGET, queue=24, subscription=10,
-        option="--forward-to", metavar="ENTITY", help="Forward all messages to this entity; '' stops forwarding",
+        option="--forward-to", metavar="ENTITY", help="Forward all messages to this entity; an empty value stops forwarding",
         meaning="A path, or a URL whose path counts. Shown as a URL with the host that the reader used and the scheme that was sent, "
         "`sb` for a path. The target has to exist and must not lead back, and the caller needs Send on it. No effect "
         "with `RequiresSession`: such an entity can be created, as the SDK's own tests do, and keeps its messages",
     ),
     Property(
         "ForwardDeadLetteredMessagesTo", "forward_dead_letters_to", Kind.TARGET, queue=26, subscription=15,
-        option="--forward-dead-letters-to", metavar="ENTITY", help="Forward dead letters to this entity; '' stops forwarding",
+        option="--forward-dead-letters-to", metavar="ENTITY", help="Forward dead letters to this entity; an empty value stops forwarding",
         meaning="A path or a URL, as for `ForwardTo`",
     ),
     Property(
@@ -220,11 +220,11 @@ PROPERTIES = (
     ),
     Property(
         "EnableBatchedOperations", "enable_batched_operations", Kind.FLAG, use=Use.KEPT, queue=9, topic=5, subscription=8,
-        meaning="Commits that wait next to each other are always joined",
+        meaning="No effect: commits that wait next to each other are always joined",
     ),
     Property(
         "EnableExpress", "enable_express", Kind.FLAG, use=Use.KEPT, queue=23, topic=23,
-        meaning="Every message is durable before it is accepted",
+        meaning="No effect: every message is durable before it is accepted",
     ),
     Property(
         "FilteringMessagesBeforePublishing", "filter_before_publishing", Kind.FLAG, use=Use.KEPT, topic=7, is_in_client=False,

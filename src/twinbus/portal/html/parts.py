@@ -24,10 +24,11 @@ TableCell = Cell | Markup | str | int | float | None
 def table(heads: Sequence[str], rows: Iterable[Sequence[TableCell]], name: str, *, empty: str = "") -> Markup:
     """With a button that copies it as JSON. `name` is the caption that screen readers read."""
     listed = list(rows)
-    body = [el("tr", *(_cell(cell) for cell in row)) for row in listed]
-    if not body:
+    if not listed:
         return el("p", empty or "There is nothing to show.", class_="faint empty")
-    head = el("thead", el("tr", *(_head(text, listed[0], index) for index, text in enumerate(heads))))
+    numbers = [any(_is_number(row[index]) for row in listed) for index in range(len(heads))]
+    body = [el("tr", *map(_cell, row, numbers)) for row in listed]
+    head = el("thead", el("tr", *map(_head, heads, numbers)))
     caption = el("caption", name, class_="unseen")
     copy = el("button", "Copy as JSON", type="button", class_="small quiet", data_copy=True)
     # Scrolls sideways on a narrow screen, so the keyboard has to reach it.
@@ -37,19 +38,26 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[TableCell]], name: str, 
     return el("div", wide, el("p", copy, class_="under"), class_="table")
 
 
-def _head(text: str, first: Sequence[TableCell], index: int) -> Markup:
+def _is_number(cell: TableCell) -> bool:
+    return isinstance(cell, int | float) or (isinstance(cell, Cell) and cell.is_number)
+
+
+def _head(text: str, is_above_numbers: bool) -> Markup:
     """Above numbers it stands at the right, as they do. A column of buttons has no name."""
-    cell = first[index]
-    is_number = isinstance(cell, int | float) or (isinstance(cell, Cell) and cell.is_number)
-    return el("th" if text else "td", text, scope="col" if text else None, class_="number" if is_number else None)
+    return el(
+        "th" if text else "td", text, scope="col" if text else None, class_="number" if is_above_numbers else None
+    )
 
 
-def _cell(cell: TableCell) -> Markup:
+def _cell(cell: TableCell, is_among_numbers: bool) -> Markup:
+    """What is missing stands where the numbers of its column do."""
     if isinstance(cell, Cell):
         return el("td", cell.shown, class_="number" if cell.is_number else None, data_value=cell.value)
     if isinstance(cell, int | float):
         return el("td", figure(cell), class_="number", data_value=cell)
-    return el("td", "–" if cell is None else cell, data_value="" if cell is None else None)
+    if cell is None:
+        return el("td", "–", class_="number" if is_among_numbers else None, data_value="")
+    return el("td", cell)
 
 
 def figure(value: float) -> str:
