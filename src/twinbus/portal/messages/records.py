@@ -27,6 +27,7 @@ NUMBER_TYPES: Mapping[str, Any] = {
     for name in ("Byte", "Short", "Int", "Long", "UByte", "UShort", "UInt", "ULong", "Float")
     if hasattr(amqp, name)
 }
+NUMBER_NAMES = {number: name for name, number in NUMBER_TYPES.items()}
 SYSTEM = (
     "message_id",
     "session_id",
@@ -190,10 +191,10 @@ def _properties(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str
             case str():
                 plain[name] = value
             case int() | float():
-                kind = type(value).__name__.lower()
                 plain[name] = float(value) if isinstance(value, float) else int(value)
-                if kind in NUMBER_TYPES:
-                    types[name] = kind
+                # A plain float is a double, as a number in JSON is; an AMQP float has half of its digits.
+                if type(value) in NUMBER_NAMES:
+                    types[name] = NUMBER_NAMES[type(value)]
             case bytes():
                 plain[name], types[name] = base64.b64encode(value).decode(), "binary"
             case _:

@@ -39,6 +39,7 @@ from twinbus.portal.namespaces.entity_xml import DESCRIPTIONS, Entity, EntityTyp
 from twinbus.portal.namespaces.watch import KEPT_COUNT, LOCKS_LOST, MESSAGES_IN, MESSAGES_OUT, RECEIVERS, Watch
 from twinbus.portal.screens.live import event, stream
 from twinbus.portal.screens.overview import concerns_of
+from twinbus.portal.screens.property_fields import label_of
 from twinbus.portal.screens.tabs import entity_tabs, trail
 from twinbus.portal.visit import Visit
 
@@ -127,8 +128,7 @@ def _settings(visit: Visit, entity: Entity) -> Markup:
         elif each.kind is Kind.TARGET:
             target = strip_authority(text)
             value = link(target, f"/ns/{visit.namespace}/entity", path=target)
-        words = each.field.replace("_", " ")
-        shown[words[:1].upper() + words[1:]] = value
+        shown[label_of(each)] = value
     for words, element in (("Created", "CreatedAt"), ("Updated", "UpdatedAt"), ("Last used", "AccessedAt")):
         shown[words] = time_text(entity.time(element))
     return facts(shown)
@@ -196,9 +196,7 @@ async def _drawn(
     nodes = await _nodes_of_stores(visit.bus)
     used = sorted({node for head in heads if (node := nodes.get(head.store))})
     cells = [
-        _cell(
-            visit.namespace, head, nodes.get(head.store) if len(used) > 1 else None, before.get(head.fragment), seconds
-        )
+        _cell(head, nodes.get(head.store) if len(used) > 1 else None, before.get(head.fragment), seconds)
         for head in heads
     ]
     # Once where it is the same for all of them.
@@ -233,16 +231,14 @@ def _rates(watch: Watch, path: str) -> Markup | None:
     )
 
 
-def _cell(
-    namespace: str, head: FragmentHead, node: str | None, before: FragmentHead | None, seconds: float
-) -> HeatCell:
+def _cell(head: FragmentHead, node: str | None, before: FragmentHead | None, seconds: float) -> HeatCell:
     depth = head.active + head.deferred + head.scheduled
-    place = namespace if head.store is None else f"store {head.store} of {namespace}"
-    lines = [f"{depth:,} message{'' if depth == 1 else 's'}", size_text(head.size_bytes), place]
+    place = [] if head.store is None else [f"store {head.store}"]
+    lines = [f"{depth:,} message{'' if depth == 1 else 's'}", size_text(head.size_bytes), *place]
     if before is not None and seconds > 0 and head.is_available and before.is_available:
         lines.insert(1, f"{max(0, head.last_number - before.last_number) / seconds:,.1f}/s in")
     if not head.is_available:
-        lines = [place]
+        lines = place
     lines += [] if node is None else [node]
     return HeatCell(f"#{head.fragment}", float(depth), lines, head.is_available)
 

@@ -51,6 +51,8 @@ from twinbus.portal.work.purge import count_messages, purging
 
 STATES = {"": "any state", "active": "active", "deferred": "deferred", "scheduled": "scheduled"}
 HEADS = ("Number", "Message id", "Session", "Enqueued", "Deliveries", "State", "Body")
+PLAIN_TYPES = {str: "string", float: "double", type(None): "null"}
+"""AMQP's names of the types that JSON has too."""
 JUMPS = (("First", 0.0), ("25 %", 0.25), ("Middle", 0.5), ("75 %", 0.75), ("Latest", 1.0))
 
 
@@ -228,7 +230,7 @@ def _parts(visit: Visit, message: ReceivedMessage, number: int) -> list[Child]:
     )
     types = record.get("property_types", {})
     rows = [
-        (name, shown_value(value), types.get(name, type(value).__name__))
+        (name, shown_value(value), types.get(name) or PLAIN_TYPES.get(type(value), type(value).__name__))
         for name, value in sorted(message.application_properties.items(), key=lambda item: str(item[0]))
     ]
     system = {

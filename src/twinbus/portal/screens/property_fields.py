@@ -42,7 +42,7 @@ def property_fields(kind: EntityKind, given: Mapping[str, str] | None, *, is_new
 
 
 def _box(each: Property, values: Mapping[str, str]) -> Markup:
-    label = "Enable partitioning" if each.field == PARTITIONING else _label(each)
+    label = "Enable partitioning" if each.field == PARTITIONING else label_of(each)
     hint = each.help.rstrip(".") or each.meaning
     shown = el("span", label, el("small", hint, class_="faint hint") if hint else None)
     return check_box(each.field, shown, is_checked=bool(values.get(each.field)))
@@ -53,15 +53,15 @@ def _field(each: Property, values: Mapping[str, str]) -> Markup:
     limits = each.limits(short_duration)
     hint = ". ".join(text for text in (each.help, limits[:1].upper() + limits[1:]) if text)
     if each.kind is Kind.STATUS:
-        return field(_label(each), choice(each.field, [status.value for status in EntityStatus], value), hint)
+        return field(label_of(each), choice(each.field, [status.value for status in EntityStatus], value), hint)
     if each.choices and each.least is None:
-        return field(_label(each), choice(each.field, [str(number) for number in each.choices], value), hint)
+        return field(label_of(each), choice(each.field, [str(number) for number in each.choices], value), hint)
     if each.kind is Kind.TEXT:
-        return field(_label(each), text_area(each.field, value, 2, maxlength=each.most), hint)
-    return field(_label(each), text_input(each.field, value), hint)
+        return field(label_of(each), text_area(each.field, value, 2, maxlength=each.most), hint)
+    return field(label_of(each), text_input(each.field, value), hint)
 
 
-def _label(each: Property) -> str:
+def label_of(each: Property) -> str:
     words = each.field.replace("_", " ")
     return (words[:1].upper() + words[1:]).replace(" mb", ", MB").replace(" kb", ", KB")
 
@@ -115,9 +115,9 @@ def _value(each: Property, text: str) -> Any:
         try:
             return parse_duration(text)
         except ArgumentError as wrong:
-            raise ArgumentError(f"{_label(each)}: {wrong}") from None
+            raise ArgumentError(f"{label_of(each)}: {wrong}") from None
     if each.kind is Kind.NUMBER:
         if not text.isascii() or not text.isdigit() or len(text) > 18:
-            raise ArgumentError(f"{_label(each)}: '{text}' is not a whole number.")
+            raise ArgumentError(f"{label_of(each)}: '{text}' is not a whole number.")
         return int(text)
     return text
