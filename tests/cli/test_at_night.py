@@ -248,6 +248,17 @@ def test_a_question_that_nobody_can_answer_ends_its_line(commands: Commands, mon
     commands.text("queue", "delete", "night-asked", "--yes")
 
 
+def test_a_question_that_is_answered_by_ctrl_c_ends_its_line(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", terminal)
+    commands.text("purge", "night-unasked", code=INTERRUPTED)
+    assert commands.errors.startswith("Remove all messages from 'night-unasked'?")
+    assert commands.errors.endswith("\n")
+
+
 def test_an_access_rule_without_a_name_is_refused_by_name(commands: Commands) -> None:
     commands.text("access", "create", "", "--right", "send", code=WRONG_USE)
     assert (

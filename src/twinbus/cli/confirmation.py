@@ -18,9 +18,9 @@ def confirm(question: str, is_agreed: bool, otherwise: str) -> None:
     try:
         is_agreed = typer.confirm(question, err=True)
     except typer.Abort:
+        typer.echo(err=True)
         if sys.stdin.isatty():
             raise
-        typer.echo(err=True)
         raise ArgumentError("There is no terminal to confirm this at. Add --yes.") from None
     if not is_agreed:
         raise CommandFailed(otherwise)
