@@ -23,9 +23,16 @@ from twinbus.management.catalog import Catalog
 from twinbus.model.descriptions import FRAGMENT_COUNT, QueueDescription
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.server.data import backup as backup_module
-from twinbus.server.data.backup import MANIFEST, back_up, check_backup, restore
+from twinbus.server.data.backup import back_up, check_backup, restore
 from twinbus.server.data.copy_marks import MOVED, UNFINISHED, CopyMark
-from twinbus.server.data.data_folder import COPY_MARK, DataFolder, known_store_paths, open_store, witness_of
+from twinbus.server.data.data_folder import (
+    BACKUP_MANIFEST,
+    COPY_MARK,
+    DataFolder,
+    known_store_paths,
+    open_store,
+    witness_of,
+)
 from twinbus.server.data.folder_lock import LOCK_NAME
 from twinbus.store.changes import Enqueued, FragmentKey, fragment_key
 from twinbus.store.folder.copying import copy_store
@@ -157,10 +164,10 @@ def test_a_backup_that_is_not_what_was_written_is_refused_whole(backup: Path, tm
     elif what == "added":
         (store / "journal-000000000099").touch()
     elif what == "manifest":
-        (copy / MANIFEST).unlink()
+        (copy / BACKUP_MANIFEST).unlink()
     else:
-        facts = json.loads((copy / MANIFEST).read_text())
-        (copy / MANIFEST).write_text(json.dumps(facts | {"format": 99}))
+        facts = json.loads((copy / BACKUP_MANIFEST).read_text())
+        (copy / BACKUP_MANIFEST).write_text(json.dumps(facts | {"format": 99}))
     with pytest.raises((StoreDamaged, ArgumentError)):
         restore(copy, tmp_path / "primary")
     assert not (tmp_path / "primary").exists()
@@ -202,10 +209,10 @@ def test_a_manifest_that_was_edited_restores_nothing_and_nowhere_else(
 ) -> None:
     copy, data = tmp_path / "copy", tmp_path / "data"
     shutil.copytree(backup, copy)
-    facts = json.loads((copy / MANIFEST).read_text())
-    (copy / MANIFEST).write_text(json.dumps(facts | edited))
+    facts = json.loads((copy / BACKUP_MANIFEST).read_text())
+    (copy / BACKUP_MANIFEST).write_text(json.dumps(facts | edited))
     assert run(["restore", str(copy), "--data", str(data)]) == 1
-    assert f"{copy / MANIFEST} is not what was written" in capsys.readouterr().err
+    assert f"{copy / BACKUP_MANIFEST} is not what was written" in capsys.readouterr().err
     assert sorted(each.name for each in tmp_path.iterdir()) == ["copy"]
 
 
@@ -236,6 +243,27 @@ def test_a_restoration_follows_no_link(backup: Path, tmp_path: Path, name: str) 
     with pytest.raises(ArgumentError, match="Move it away first"):
         restore(backup, tmp_path / "data" / "primary")
     assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["serve", "{name}", "--data", ".", "--stores", "2", "--amqp-port", "0", "--http-port", "0"],
+        ["copy", "{name}", "copied"],
+        ["store", "check", "--data", ".", "-n", "{name}"],
+        ["store", "accept-loss", "0", "--yes", "--data", ".", "-n", "{name}"],
+        ["backup", "again", "--data", ".", "-n", "{name}"],
+    ],
+)
+def test_a_backup_is_not_taken_for_a_namespace_and_stays_as_it_is(
+    backup: Path, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(backup.parent)
+    assert run([word.format(name=backup.name) for word in words]) == 2
+    assert (
+        f"{backup.name} is a backup. Check it with 'twinbus restore {backup.name} --check'" in capsys.readouterr().err
+    )
+    check_backup(backup)
 
 
 def test_a_backup_is_not_made_inside_the_namespace(backup: Path, tmp_path: Path) -> None:
@@ -292,7 +320,7 @@ def stopped(tmp_path: Path) -> Path:
     return folder.path
 
 
-@pytest.mark.parametrize("closed", ["stores", MANIFEST])
+@pytest.mark.parametrize("closed", ["stores", BACKUP_MANIFEST])
 def test_a_backup_that_may_not_be_read_is_not_called_damaged(backup: Path, tmp_path: Path, closed: str) -> None:
     """Who is told so throws it away."""
     copy = tmp_path / "copy"

@@ -111,12 +111,16 @@ class Call:
 
     @property
     def folder(self) -> Path:
-        """Of a namespace on this machine, whether it runs or not."""
+        """Of a namespace on this machine, whether it runs or not. Raises ArgumentError for a backup."""
         if self.given_connection_string is not None:
             raise ArgumentError(
                 "This command works on a namespace's files. Name a namespace on this machine with --namespace."
             )
-        return namespace_folder(self.data, self.namespace)
+        from twinbus.server.data.data_folder import require_no_backup
+
+        folder = namespace_folder(self.data, self.namespace)
+        require_no_backup(folder)
+        return folder
 
     @cached_property
     def connection_string(self) -> str:

@@ -25,11 +25,13 @@ from twinbus.management.catalog_file import CatalogFile
 from twinbus.server.data.copy_marks import read_mark, require_whole
 from twinbus.server.data.copy_place import give_to_owner_of, highest_missing, require_elsewhere, require_room
 from twinbus.server.data.data_folder import (
+    BACKUP_MANIFEST,
     COPY_MARK,
     WITNESS_FOLDER,
     DataFolder,
     copy_mark_in,
     known_store_paths,
+    require_no_backup,
     witness_of,
 )
 from twinbus.server.data.folder_lock import LOCK_NAME
@@ -41,7 +43,6 @@ from twinbus.store.folder.folder_check import check_folder
 from twinbus.store.folder.journal import make_folder, sync_folder
 from twinbus.store.folder.tables import upgrade
 
-MANIFEST: Final = "backup.json"
 FORMAT: Final = 1
 CATALOG: Final = "catalog.db"
 PLAIN_FILES: Final = ("key", "store-count")
@@ -73,6 +74,7 @@ class Manifest:
 def back_up(folder: Path, target: Path, made_at: str) -> Manifest:
     """`folder` is that of a namespace that runs or not, and has everything that was in it. `target` must not exist; after a failure it
     does not exist either, and after a crash it has no manifest, without which a backup is not one."""
+    require_no_backup(folder)
     stores = known_store_paths(folder)
     mark = str(folder / COPY_MARK)
     require_whole(read_mark(copy_mark_in(folder), mark), mark)
@@ -97,8 +99,8 @@ def back_up(folder: Path, target: Path, made_at: str) -> Manifest:
         copy_database(folder / CATALOG, target / CATALOG)
         files = {str(file.relative_to(target)): _digest(file) for file in _files(target)}
         manifest = Manifest(folder.name, len(stores), made_at, metadata.version("twinbus"), FORMAT, files)
-        (target / MANIFEST).write_text(json.dumps(asdict(manifest), indent=1))
-        sync_file(target / MANIFEST)
+        (target / BACKUP_MANIFEST).write_text(json.dumps(asdict(manifest), indent=1))
+        sync_file(target / BACKUP_MANIFEST)
         give_to_owner_of(folder, highest)
         sync_folder(target)
         sync_folder(target.parent)
@@ -112,15 +114,15 @@ def back_up(folder: Path, target: Path, made_at: str) -> Manifest:
 
 def read_manifest(backup: Path) -> Manifest:
     try:
-        manifest = Manifest(**json.loads((backup / MANIFEST).read_text()))
+        manifest = Manifest(**json.loads((backup / BACKUP_MANIFEST).read_text()))
     except FileNotFoundError:
-        raise ArgumentError(f"{backup} is not a complete backup: it has no {MANIFEST}.") from None
+        raise ArgumentError(f"{backup} is not a complete backup: it has no {BACKUP_MANIFEST}.") from None
     except PermissionError:
         raise  # which says nothing about the backup
     except (OSError, ValueError, TypeError):
-        raise StoreDamaged(f"{backup / MANIFEST} cannot be read. Use another backup.") from None
+        raise StoreDamaged(f"{backup / BACKUP_MANIFEST} cannot be read. Use another backup.") from None
     if not manifest.is_valid():
-        raise StoreDamaged(f"{backup / MANIFEST} is not what was written. Use another backup.")
+        raise StoreDamaged(f"{backup / BACKUP_MANIFEST} is not what was written. Use another backup.")
     if manifest.format > FORMAT:
         raise ArgumentError(
             f"{backup} was made by twinbus {manifest.twinbus}. Restore it with that release or a later one."
@@ -138,7 +140,7 @@ def check_backup(backup: Path) -> Manifest:
         if _digest(found[name]) != digest:
             raise StoreDamaged(f"{backup / name} is not what was written. Use another backup.")
     if len(known_store_paths(backup)) != manifest.stores:
-        raise StoreDamaged(f"{backup / MANIFEST} is not what was written. Use another backup.")
+        raise StoreDamaged(f"{backup / BACKUP_MANIFEST} is not what was written. Use another backup.")
     return manifest
 
 
@@ -208,7 +210,7 @@ def _files(folder: Path) -> list[Path]:
         raise fault
 
     found = [Path(above, name) for above, _, names in os.walk(folder, onerror=refuse) for name in names]
-    return sorted(each for each in found if each.is_file() and each != folder / MANIFEST)
+    return sorted(each for each in found if each.is_file() and each != folder / BACKUP_MANIFEST)
 
 
 def _copy_folder(source: Path, target: Path) -> None:

@@ -33,6 +33,7 @@ OPERATIONS_FOLDER = "operations"
 WITNESS_FOLDER = "known-stores"
 STORE_COUNT_FILE = "store-count"
 COPY_MARK = "copy.json"
+BACKUP_MANIFEST = "backup.json"
 SUM_INSIDE = re.compile("crc32 [0-9a-f]{8}$")  # of a line that does not end any more
 STORE_COUNT = re.compile("[1-9][0-9]?", re.ASCII)
 
@@ -47,12 +48,14 @@ class DataFolder:
     def __init__(self, path: Path, inherited_lock: int | None = None) -> None:
         """Create the folder if it does not exist, and lock it; or use a lock that was inherited from the process that has it.
 
-        Raises StoreInUse while another process holds the lock, and StoreUnavailable if the folder cannot be written.
+        Raises StoreInUse while another process holds the lock, StoreUnavailable if the folder cannot be written, and ArgumentError
+        for a backup.
         """
         self.path = path
         if inherited_lock is not None:
             self.lock = inherited_lock
             return
+        require_no_backup(path)
         try:
             make_folder(path)
         except OSError as fault:
@@ -104,6 +107,14 @@ class DataFolder:
 
     def close(self) -> None:
         os.close(self.lock)
+
+
+def require_no_backup(path: Path) -> None:
+    """Raises ArgumentError for a backup, which with as little as a lock in it would not be what was written any more."""
+    if (path / BACKUP_MANIFEST).exists():
+        raise ArgumentError(
+            f"{path} is a backup. Check it with 'twinbus restore {path} --check', or restore it with --data DIR and use that."
+        )
 
 
 def copy_mark_in(folder: Path) -> str | None:
