@@ -107,7 +107,7 @@ def _pair(report: RehearsalReport) -> Table:
 
 def order_text(order: OrderReport) -> str:
     text = f"{order.reordered} of {order.delivered} session messages came after a later one"
-    cost = f"; it cost {order.looks} looks into the backlog, and {order.followed} messages took the way through it"
+    cost = f"; it cost {order.looks} peeks at the backlog, and {order.followed} messages went through it"
     return text + (cost if order.looks else "")
 
 
