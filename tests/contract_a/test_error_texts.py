@@ -72,6 +72,7 @@ SITUATIONS: dict[str, set[Doing]] = {
     "broker/fragment/fragment_group.py": {RECEIVE, SETTLE},
     "broker/fragment/fragment_group.py:check_all_available": {MANAGE},
     "broker/fragment/intake.py": {SEND},
+    "broker/fragment/names.py": {SEND},
     "broker/fragment/settlement.py": {SETTLE},
     "broker/fragment/settlement.py:lock_lost": {SETTLE, SESSION},
     "broker/fragment_transaction.py": {TRANSACT},

@@ -27,6 +27,7 @@ from twinbus.store.reads import (
     DueUnread,
     ExpiredRows,
     FirstUnexpired,
+    KeysSeen,
     Load,
     MemoryWanted,
     PackedScan,
@@ -62,6 +63,7 @@ EXAMPLES: list[Read[object]] = [
     SessionNames(KEY, None, 0, 10),
     BusiestSessions(KEY, 10, frozenset({"S"})),
     ReadSessionState(KEY, "s"),
+    KeysSeen(KEY),
     Load([MemoryWanted(KEY, has_sessions=True, has_duplicates=True)]),
     CheckRows(),
 ]

@@ -211,7 +211,7 @@ class SessionStateSet:
 
 @dataclass(frozen=True, slots=True)
 class DuplicatesSeen:
-    """Keys of duplicate detection, and until when each of them is valid."""
+    """Keys of duplicate detection, or names of second tries, and until when each of them is valid."""
 
     fragment: FragmentKey
     keys: list[tuple[str, Millis]]

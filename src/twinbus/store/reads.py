@@ -482,6 +482,16 @@ class ReadSessionState:
         return store.session_state(self.fragment, self.session_id)
 
 
+@dataclass(frozen=True, slots=True)
+class KeysSeen:
+    """What `DuplicatesSeen` has written of a fragment, with their ends, oldest end first."""
+
+    fragment: FragmentKey
+
+    def run(self, store: MessagingStore) -> list[tuple[str, Millis]]:
+        return store.duplicates(self.fragment)
+
+
 # Whole fragments
 
 
@@ -569,6 +579,7 @@ READS: Final = frozenset(
         SessionNames,
         BusiestSessions,
         ReadSessionState,
+        KeysSeen,
         Load,
         CheckRows,
     }

@@ -14,6 +14,9 @@ several databases, one of another database, since a database takes all of its st
 run waits for one (`twinbus.cluster.peers.held_sends`). If the reply of that one is lost too, the sender gets the error. Where
 duplicates are detected every message is pinned, and none goes elsewhere.
 
+Who shares the stores with other nodes chooses the fragment of the second try, and gives the messages names that it remembers
+(`broker.fragment.names`): so that fragment can be asked again, as often as it takes to learn whether it has them.
+
 A run is in one fragment at a time: the next candidate is tried only when the answer of the last one is an error, and
 then that fragment has dropped what it knew of the run. To try two at once would answer a sender twice.
 """
@@ -24,9 +27,11 @@ from enum import Enum
 from functools import partial
 from typing import ClassVar, TypeAlias
 
+from twinbus.broker.entity.named_stage import NamedStage, Staging
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
+from twinbus.broker.fragment.names import SecondTry
 from twinbus.broker.replies import Reply, SendReply
 from twinbus.broker.wakeups import LongSteps
 from twinbus.clock import Millis
@@ -150,6 +155,60 @@ class Placement:
                 order = self._in_turns(failed)
                 self._send_some(messages, run, order, now, reply, origins, self._turn, is_one_try=is_one_try)
 
+    def send_each_again(
+        self,
+        messages: Sequence[Message],
+        second: SecondTry,
+        now: Millis,
+        reply: SendReply,
+        origins: Sequence[int] | None = None,
+    ) -> None:
+        """Messages that another fragment may have, and this one too: each is answered as if it had come for the first time."""
+        self.settings.last_used_at = now
+        try:
+            self.settings.check_can_send()
+        except MessagingError as error:
+            for index in range(len(messages)):
+                reply.refused(index, error, now)
+            return
+        prepared, indexes = self.prepare(messages), list(range(len(messages)))
+
+        def send(now: Millis) -> None:
+            self._send_some(
+                prepared, indexes, [second.fragment], now, reply, origins, names=second.names, is_one_try=True
+            )
+
+        self._when_names_are_read(second.fragment, now, send)
+
+    def send_together_again(
+        self, messages: Sequence[Message], second: SecondTry, now: Millis, reply: Reply[list[int]]
+    ) -> None:
+        """As `send_each_again`; all or none."""
+        self.settings.last_used_at = now
+        try:
+            self.settings.check_can_send()
+        except MessagingError as error:
+            reply(error)
+            return
+        prepared = self.prepare(messages)
+
+        def send(now: Millis) -> None:
+            self._send_all(prepared, [second.fragment], now, reply, True, second.names)
+
+        self._when_names_are_read(second.fragment, now, send)
+
+    def _when_names_are_read(self, index: int, now: Millis, call: Callable[[Millis], None]) -> None:
+        fragment = self.fragments[index]
+
+        def read(now: Millis) -> None:
+            fragment.wake()  # some may have ended
+            call(now)
+
+        if fragment.refusal is None:
+            fragment.names.when_read(now, read)
+        else:
+            call(now)
+
     def send_together(
         self,
         messages: Sequence[Message],
@@ -194,12 +253,13 @@ class Placement:
         now: Millis,
         reply: Reply[list[int]],
         is_one_try: bool,
+        names: Sequence[str] | None = None,
     ) -> None:
         def refused(error: MessagingError, _: Millis) -> None:
             reply(self._worded(error, messages))
 
         accepted = partial(_reply_numbers, reply)
-        _Run(self, messages, places, accepted, refused, None, is_one_try=is_one_try).attempt(now)
+        _Run(self, messages, places, accepted, refused, None, names, is_one_try=is_one_try).attempt(now)
 
     def places(self, messages: Sequence[Message], now: Millis, reply: SendReply) -> dict[int | None, list[int]]:
         """Indexes of the messages by the fragment they are pinned to; those that cannot be taken are refused."""
@@ -264,15 +324,16 @@ class Placement:
         reply: SendReply,
         origins: Sequence[int] | None,
         turn: int | None = None,
+        names: Sequence[str] | None = None,
         *,
         is_alone: bool = True,
         is_one_try: bool,
     ) -> None:
-        """`is_alone`: not one of several parts that take too long together."""
+        """`is_alone`: not one of several parts that take too long together; `names`: of a second try, as many as messages."""
         if self.takes_steps and is_alone and len(parts := self.cut(indexes)) > 1:
             for part in parts:
                 self._send_some(
-                    messages, part, places, now, reply, origins, turn, is_alone=False, is_one_try=is_one_try
+                    messages, part, places, now, reply, origins, turn, names, is_alone=False, is_one_try=is_one_try
                 )
             return
         is_whole = len(indexes) == len(messages)
@@ -283,18 +344,30 @@ class Placement:
             reply.accepted(indexes, numbers, now)
 
         def refused(error: MessagingError, now: Millis) -> None:
-            if isinstance(error, QuotaExceeded) and len(indexes) > 1 and self._fits_any(places, chosen):
-                # There is room for some of them: none is refused for the size of those beside it.
+            is_full = isinstance(error, QuotaExceeded) and len(indexes) > 1
+            if is_full and (names is not None or self._fits_any(places, chosen)):
+                # There is room for some of them: none is refused for the size of those beside it. What has a name may be there.
                 middle = len(indexes) // 2
                 for half in (indexes[:middle], indexes[middle:]):
-                    self._send_some(messages, half, places, now, reply, origins, turn, is_one_try=is_one_try)
+                    self._send_some(messages, half, places, now, reply, origins, turn, names, is_one_try=is_one_try)
                 return
             self._answered(turn, len(indexes))
             for index in indexes:
                 reply.refused(index, self._worded(error, [messages[index]]), now)
 
         chosen_origins = None if origins is None else [origins[index] for index in indexes]
-        run = _Run(self, chosen, places, accepted, refused, chosen_origins, is_alone=is_alone, is_one_try=is_one_try)
+        chosen_names = None if names is None else [names[index] for index in indexes]
+        run = _Run(
+            self,
+            chosen,
+            places,
+            accepted,
+            refused,
+            chosen_origins,
+            chosen_names,
+            is_alone=is_alone,
+            is_one_try=is_one_try,
+        )
         run.attempt(now)
 
     def _fits_any(self, places: Sequence[int], messages: Sequence[Message]) -> bool:
@@ -350,6 +423,7 @@ class _Run:
         "_placement",
         "_refusal",
         "_refused",
+        "_staging",
         "_tried_count",
     )
 
@@ -361,12 +435,14 @@ class _Run:
         accepted: Callable[[list[int], Millis], None],
         refused: Callable[[MessagingError, Millis], None],
         origins: Sequence[int] | None,
+        names: Sequence[str] | None = None,
         *,
         is_alone: bool = True,
         is_one_try: bool = False,
     ) -> None:
-        """`is_alone`: not one of several that take too long together."""
+        """`is_alone`: not one of several that take too long together; `names`: of a second try."""
         self._placement = placement
+        self._staging: Staging = placement if names is None else NamedStage(placement, names)
         self._is_alone = is_alone
         self._is_one_try = is_one_try
         self._messages = messages
@@ -391,7 +467,7 @@ class _Run:
                     return
                 decision = Decision(fragment)
                 try:
-                    self._numbers = placement.stage(decision, self._messages, now, self._origins)
+                    self._numbers = self._staging.stage(decision, self._messages, now, self._origins)
                 except (QuotaExceeded, ServerBusy) as full:
                     refusal = full
                 except MessagingError as error:
@@ -413,7 +489,7 @@ class _Run:
         if refusal is None:
             decision = Decision(fragment)
             try:
-                stage = self._placement.stage_in_steps(decision, self._messages, now, self._origins)
+                stage = self._staging.stage_in_steps(decision, self._messages, now, self._origins)
                 self._numbers = yield from stage
             except (QuotaExceeded, ServerBusy, FragmentUnavailable) as error:
                 refusal = error

@@ -8,6 +8,7 @@ lane               active messages in order, the first of them in memory
 locks              who may settle what
 reading_again      contents of locked messages that were left to the store
 intake             messages that come in (`duplicates`: which ids it took lately; `hops`: how often one was forwarded)
+names              second tries: which messages it took lately whose sender may ask again
 hand_over          messages that go out
 settlement         what a receiver decided
 message_sessions   a lane for each session, and who holds it

@@ -31,6 +31,7 @@ from twinbus.broker.fragment.agenda import Agenda
 from twinbus.broker.fragment.duplicates import DuplicateHistory
 from twinbus.broker.fragment.lane import Lane
 from twinbus.broker.fragment.locks import LockTable
+from twinbus.broker.fragment.names import Names
 from twinbus.broker.fragment.neighbours import FragmentWatcher, SessionLanes
 from twinbus.broker.fragment.tally import Tally
 from twinbus.broker.held_contents import unread_content
@@ -82,6 +83,7 @@ class Fragment:
         self.agenda = Agenda()
         self.lane = self._new_lane(0)
         self.locks = LockTable(self.index, self.broker.random, self.broker.held_contents, self.key_behind)
+        self._names: Names | None = None
         self._in_flight: deque[Sequence[int]] = deque()
         self._kept_out: OrderedDict[int, Sequence[int]] = OrderedDict()  # by turn, the oldest first
         # When what was kept out before their turn no longer is: if they waited for all, busy queues could keep them for ever.
@@ -118,8 +120,21 @@ class Fragment:
         return size_bytes
 
     @property
+    def names(self) -> Names:
+        """Of messages that came as second tries: most fragments never see one."""
+        if self._names is None:
+            self._names = Names(self.key, self.broker)
+        return self._names
+
+    @property
     def is_available(self) -> bool:
         return self.is_loaded and self.broker.is_available
+
+    def forget_keys(self, now: Millis) -> bool:
+        """Of message ids and second tries, those that have ended; true if there was any."""
+        if self.duplicates is not None:
+            return self.duplicates.next_end <= now and self.duplicates.forget(now)
+        return self._names is not None and self._names.next_end <= now and self._names.forget(now)
 
     def is_put_off(self, scheduled: StoredMessage) -> bool:
         """Whether it was abandoned with a delay, and not sent with a schedule. Nothing is sent to a dead-letter queue, whose
@@ -428,6 +443,8 @@ class Fragment:
             when = agenda.next_expiry
         if self.duplicates is not None and self.duplicates.next_end < when:
             when = self.duplicates.next_end
+        if self._names is not None and self._names.next_end < when:
+            when = self._names.next_end
         if when < self._woken_at:
             self._woken_at = when
             self.broker.wakeups.at(when, self._woken)

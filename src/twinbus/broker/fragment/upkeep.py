@@ -4,7 +4,7 @@
     due               a scheduled message becomes active under a new number, as if it were sent then; one that was
                       abandoned with a delay has been delivered before and keeps its number and place (contract A13)
     expired           removed, or dead-lettered where the entity says so (contract A14)
-    duplicate window  the keys of message ids are forgotten (contract A10)
+    duplicate window  the keys of message ids are forgotten (contract A10), and so are the names of second tries (A4.6)
 
 An active message expires when the sweep finds it or when it would be handed over, whichever is first; a locked one
 when it is free again; a deferred one never, and neither does anything in a dead-letter queue, whose rows have no expiry.
@@ -22,7 +22,6 @@ from functools import partial
 from typing import TypeVar
 
 from twinbus.broker.fragment.decision import TTL_EXPIRED, Decision
-from twinbus.broker.fragment.duplicates import DuplicateHistory
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.settlement import expire_locks
 from twinbus.clock import Millis
@@ -55,8 +54,11 @@ def keep_up_with(fragment: Fragment, now: Millis, activate_due: Activate, due_co
     expire_locks(fragment, now)
     _look_for_due(fragment, now, activate_due, due_count_max)
     _sweep(fragment, now)
-    if fragment.duplicates is not None and fragment.duplicates.next_end <= now:
-        _forget_duplicates(fragment, fragment.duplicates, now)
+    if fragment.forget_keys(now):
+        decision = Decision(fragment)
+        decision.write(DuplicatesForgotten(fragment.key, now))
+        # Keys that stay in a store that fails are dropped with the next ones.
+        decision.commit()
 
 
 # Due
@@ -171,14 +173,3 @@ def _found_expired(fragment: Fragment, answer: Timely, now: Millis) -> None:
     if expired:
         _sweep(fragment, now)
     fragment.wake()
-
-
-# Duplicate detection
-
-
-def _forget_duplicates(fragment: Fragment, history: DuplicateHistory, now: Millis) -> None:
-    if history.forget(now):
-        decision = Decision(fragment)
-        decision.write(DuplicatesForgotten(fragment.key, now))
-        # Keys that stay in a store that fails are dropped with the next ones.
-        decision.commit()
