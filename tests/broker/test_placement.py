@@ -491,6 +491,7 @@ def copies(sim: Simulation, queue: QueueEntity, name: str) -> int:
     return sim.receiver(queue.main, 100).ids().count(name)
 
 
+@pytest.mark.one_node("between nodes that one is asked again: in tests of the cluster")
 @pytest.mark.rule("A4.6")
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_after_a_lost_reply_one_other_fragment_is_tried(sim: Simulation, queue: QueueEntity, is_batch: bool) -> None:
@@ -521,6 +522,7 @@ def test_after_a_lost_reply_a_store_of_another_database_is_tried(
     assert queue.main.fragments[index].broker.database != first.database
 
 
+@pytest.mark.one_node("between nodes that one is asked again: in tests of the cluster")
 @pytest.mark.rule("A4.6")
 def test_after_silence_one_other_fragment_is_tried(sim: Simulation, queue: QueueEntity) -> None:
     for port in sim.ports:

@@ -84,6 +84,10 @@ class StepsTurmoil(Turmoil):
         if self.sim.has_moves:
             self._commands += [(self.move, 4), (self.take_over, 2), (self.go_on_moving, 60)]
 
+    def roughen(self) -> None:
+        """From now on failures follow each other, so that the second try of a message is lost as often as the first one."""
+        self._commands += [(self.send, 20), (self.cut, 8), (self.fail_next, 12), (self.kill_node, 4)]
+
     # Lines and nodes
 
     def step_line(self) -> None:
@@ -216,7 +220,7 @@ class StepsTurmoil(Turmoil):
             self.sim.advance(2 * LOCK_DURATION, 1_000)
 
 
-def rehearse(seed: int, steps: int, *, requires_session: bool) -> StepsTurmoil:
+def rehearse(seed: int, steps: int, *, requires_session: bool, is_rough: bool = False) -> StepsTurmoil:
     description = QueueDescription(
         "q",
         enable_partitioning=True,
@@ -225,6 +229,8 @@ def rehearse(seed: int, steps: int, *, requires_session: bool) -> StepsTurmoil:
         max_delivery_count=1_000,  # nothing leaves a session unseen
     )
     turmoil = StepsTurmoil(seed, description)
+    if is_rough:
+        turmoil.roughen()
     turmoil.run(steps)
     turmoil.heal()
     turmoil.check_fed()

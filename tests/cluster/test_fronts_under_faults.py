@@ -193,10 +193,31 @@ def test_promises_hold_while_stores_move(
     stepped_turmoil.rehearse(seed, 4 * STEPS, requires_session=requires_session)
 
 
+@pytest.mark.rule("A4.6")
+@pytest.mark.parametrize("has_moves", [False, True], ids=["stores stay", "stores move"])
+@pytest.mark.parametrize("seed", range(4, 12))
+def test_no_message_is_there_three_times_while_failures_follow_each_other(
+    nodes: int, seed: int, has_moves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the names of second tries several of these seeds find a message three times."""
+    monkeypatch.setattr(ClusterSimulation, "has_moves", has_moves)
+    stepped_turmoil.rehearse(seed, 4 * STEPS, requires_session=False, is_rough=True)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1_000, 1_050))
 def test_nothing_is_lost_over_many_steps(nodes: int, seed: int) -> None:
     rehearse(seed, 10_000)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("has_moves", [False, True], ids=["stores stay", "stores move"])
+@pytest.mark.parametrize("seed", range(3_000, 3_100))
+def test_no_message_is_there_three_times_over_many_steps(
+    nodes: int, seed: int, has_moves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ClusterSimulation, "has_moves", has_moves)
+    stepped_turmoil.rehearse(seed, 2_000, requires_session=False, is_rough=True)
 
 
 @pytest.mark.nightly

@@ -351,6 +351,7 @@ def test_a_batch_for_an_entity_with_one_fragment_has_no_second_try(sim: ClusterS
 class Heavy:
     size_bytes = HELD_BYTES_MAX - CALL_BYTES
     held_since = 0
+    held_max = HELD_MAX
 
     def clock_stepped(self, by: int) -> None:
         self.held_since += by

@@ -4,7 +4,8 @@ from itertools import permutations
 
 import pytest
 
-from twinbus.cluster.fronts.runs import is_lost_twice, weightier
+from twinbus.cluster.fronts.runs import weightier
+from twinbus.cluster.fronts.search import is_lost_twice
 from twinbus.errors import FragmentUnavailable, MessagingError, OutcomeUnknown, QuotaExceeded, ServerBusy
 
 FULL, BUSY, LOST, UNKNOWN = QuotaExceeded("full"), ServerBusy("busy"), FragmentUnavailable("lost"), OutcomeUnknown("?")

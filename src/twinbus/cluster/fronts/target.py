@@ -14,6 +14,7 @@ from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.entity.transfers import ViaTarget
 from twinbus.broker.entity_settings import EntitySettings
+from twinbus.broker.fragment.names import SecondTry
 from twinbus.broker.replies import Reply, SendReply
 from twinbus.broker.target import TargetName, WayIn
 from twinbus.clock import Clock, Millis
@@ -220,17 +221,34 @@ class FrontWay:
         reply: SendReply,
         origins: Sequence[int] | None,
         failed: int | None,
+        second: SecondTry | None,
     ) -> None:
-        if node == self.peers.node:
-            self.local.placement.send_each(messages, now, reply, origins, is_one_try=True, failed=failed)
+        is_here, placement = node == self.peers.node, self.local.placement
+        if second is not None and is_here:
+            placement.send_each_again(messages, second, now, reply, origins)
+        elif second is not None:
+            self.peers[node].send_each_again(self.name, messages, second, reply, origins)
+        elif is_here:
+            placement.send_each(messages, now, reply, origins, is_one_try=True, failed=failed)
         else:
             self.peers[node].send_each(self.name, messages, now, reply, origins, failed)
 
     def send_together_at(
-        self, node: int, messages: Sequence[Message], now: Millis, reply: Reply[list[int]], failed: int | None
+        self,
+        node: int,
+        messages: Sequence[Message],
+        now: Millis,
+        reply: Reply[list[int]],
+        failed: int | None,
+        second: SecondTry | None,
     ) -> None:
-        if node == self.peers.node:
-            self.local.placement.send_together(messages, now, reply, is_one_try=True, failed=failed)
+        is_here, placement = node == self.peers.node, self.local.placement
+        if second is not None and is_here:
+            placement.send_together_again(messages, second, now, reply)
+        elif second is not None:
+            self.peers[node].send_together_again(self.name, messages, second, reply)
+        elif is_here:
+            placement.send_together(messages, now, reply, is_one_try=True, failed=failed)
         else:
             self.peers[node].send_together(self.name, messages, reply, failed)
 

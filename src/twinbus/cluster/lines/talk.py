@@ -2,6 +2,7 @@
 
     topic            from    to      payload                                             answer
     SEND             front   part    name, together or each; messages by column          numbers, and errors by index
+    SEND_AGAIN       front   part    as SEND, for one fragment; names                    as SEND
     PLACED, SETTLED  part    front   what is known so far of a SEND or SETTLE of many
     RECEIVER         front   part    id, queue, mode, hold on a message session
     DEMAND           front   part    id, how much more it may hand over
@@ -17,7 +18,7 @@
     SETTLE_ALL, RENEW, ACCEPT, RELEASE, CANCEL_WAIT, RENEW_SESSION, ASK, CANCEL_SCHEDULED, COUNT, TRANSACT       values
 
 A queue is named by the key of its first fragment, which names the entity by its id: one that was deleted and created again is another
-one. The `run` of a SEND or SETTLE tells its frames from those of others that are under way. Runs, receivers and holds are counted for as long
+one. The `run` of a SEND, SEND_AGAIN or SETTLE tells its frames from those of others that are under way. Runs, receivers and holds are counted for as long
 as a node lives, so their numbers have 64 bits.
 """
 
@@ -27,6 +28,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from twinbus.broker.consumer import TakenMessage
+from twinbus.broker.fragment.names import SecondTry
 from twinbus.broker.target import TargetName
 from twinbus.cluster.lines import values
 from twinbus.cluster.lines.columns import (
@@ -74,6 +76,7 @@ class Topic(IntEnum):
     BROUGHT = 26
     TAKEN = 27
     ALIVE = 28
+    SEND_AGAIN = 29
 
 
 class SendFrame(NamedTuple):
@@ -109,8 +112,40 @@ def decode_send(payload: bytes) -> SendFrame:
     return SendFrame(run, name, is_together, failed, messages, origins)
 
 
+class SendAgainFrame(NamedTuple):
+    run: int
+    name: TargetName
+    is_together: bool
+    second: SecondTry
+    messages: list[Message]
+    origins: list[int] | None
+
+
+def encode_send_again(
+    run: int,
+    name: TargetName,
+    messages: Sequence[Message],
+    second: SecondTry,
+    origins: Sequence[int] | None,
+    *,
+    is_together: bool,
+) -> bytes:
+    writer = ColumnWriter()
+    writer.blob(values.encode((run, name, is_together, second.fragment, list(second.names))))
+    write_messages(writer, messages, origins)
+    return writer.done()
+
+
+def decode_send_again(payload: bytes) -> SendAgainFrame:
+    reader = ColumnReader(payload)
+    run, name, is_together, fragment, names = values.decode(reader.blob())
+    messages, origins = read_messages(reader)
+    reader.end()
+    return SendAgainFrame(run, name, is_together, SecondTry(fragment, names), messages, origins)
+
+
 class Progress(NamedTuple):
-    """What is known of a run: of a SEND with numbers, of a SETTLE without."""
+    """What is known of a run: of what is sent with numbers, of a SETTLE without."""
 
     run: int
     indexes: list[int]

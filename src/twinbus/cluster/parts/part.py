@@ -35,6 +35,7 @@ from twinbus.cluster.lines.talk import (
     RECALL,
     Topic,
     decode_send,
+    decode_send_again,
     decode_settle,
 )
 from twinbus.cluster.parts.left_overs import LeftOvers
@@ -64,6 +65,7 @@ class PartServer:
         self._draining: list[Callable[[], None]] = []
         topics.asks |= {
             Topic.SEND: self._send,
+            Topic.SEND_AGAIN: self._send_again,
             Topic.SETTLE: self._settle,
             Topic.SETTLE_ALL: self._settle_all,
             Topic.RENEW: self._renew,
@@ -140,6 +142,15 @@ class PartServer:
         else:
             progress = SendProgress(line, run, len(messages), answer)
             target.placement.send_each(messages, now, progress, origins, is_one_try=True, failed=failed)
+
+    def _send_again(self, line: Line, payload: bytes, now: Millis, answer: Answer) -> None:
+        run, name, is_together, second, messages, origins = decode_send_again(payload)
+        placement = self.way_in(name).placement
+        if is_together:
+            placement.send_together_again(messages, second, now, _values_to(answer))
+        else:
+            progress = SendProgress(line, run, len(messages), answer)
+            placement.send_each_again(messages, second, now, progress, origins)
 
     def _cancel_scheduled(self, line: Line, payload: bytes, now: Millis, answer: Answer) -> None:
         path, numbers = values.decode(payload)

@@ -1,4 +1,4 @@
-"""Messages without a key that no node can take at the moment: they wait for one, for HELD_MAX at most.
+"""Messages without a key that no node can take at the moment: they wait for one, as a rule for HELD_MAX at most.
 
 A node that stood still or was cut off for a moment finds its lines broken, all of them at about the same time. What it was asked
 meanwhile has not failed: there will be lines again. And where a database fails just after another one, its stores are lost while those of
@@ -6,11 +6,13 @@ the other one are not taken yet. What ends the wait:
 
     nobody could be reached                      a line has opened, or a store has another owner
     they were on a line that broke, so that      another node has answered a question that was asked since: it lives, and its line
-    one node may have them already               does. A line that was only not known to be broken would take the second and last try
-                                                 with it. Or a lease of this node's own stores was renewed since: it was not this node
+    one node may have them already               does. A line that was only not known to be broken would take the second try with
+                                                 it. Or a lease of this node's own stores was renewed since: it was not this node
                                                  that was cut off
     a database failed that may have them         a store of another database has an owner. After HELD_MAX any store takes them: the
                                                  other databases stay away, and this one may be back
+    the second try was lost too                  its fragment is reached again, over another line or at another node: it says whether it
+                                                 has them. That is waited for longer, for a takeover or a database that fails over
 
 Where a node says that its store is lost, or full, that is the answer. A store that is switched off is not waited for.
 
@@ -71,6 +73,9 @@ class HeldSend(Protocol):
     @property
     def held_since(self) -> Millis: ...
 
+    @property
+    def held_max(self) -> Millis: ...
+
     def clock_stepped(self, by: Millis) -> None: ...
 
     def try_again(self, now: Millis, *, is_changed: bool) -> bool:
@@ -84,6 +89,8 @@ class HeldSend(Protocol):
 
 class KeyedSend:
     """Messages for one fragment, whose node cannot be reached."""
+
+    held_max = HELD_MAX
 
     def __init__(
         self,
@@ -135,7 +142,7 @@ class HeldSends:
         left: list[HeldSend] = []
         for each in held:
             # The clock may have been set back; and a tick that finds a line broken began before what was on it began to wait.
-            if not -HELD_MAX < now - each.held_since < HELD_MAX:
+            if not -each.held_max < now - each.held_since < each.held_max:
                 self._size_bytes -= each.size_bytes + CALL_BYTES
                 tell(each.give_up, now)
             elif _is_over(each, now, is_changed=is_changed):

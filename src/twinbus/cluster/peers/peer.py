@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from twinbus.broker.consumer import SessionLock, TakenMessage
+from twinbus.broker.fragment.names import SecondTry
 from twinbus.broker.outcomes import RELEASE, Outcome
 from twinbus.broker.replies import Reply, SendReply, SettleReply
 from twinbus.broker.target import TargetName
@@ -26,6 +27,7 @@ from twinbus.cluster.lines.talk import (
     decode_deliver,
     decode_progress,
     encode_send,
+    encode_send_again,
     encode_settle,
 )
 from twinbus.cluster.peers.hold import Hold
@@ -158,10 +160,27 @@ class Peer:
         origins: Sequence[int] | None,
         failed: int | None = None,
     ) -> None:
-        run = next(self._last)
-        state = self._runs[run] = _SendRun(len(messages), reply)
+        run, state = self._new_send_run(messages, reply)
         payload = encode_send(run, name, messages, origins, is_together=False, failed=failed)
         self._ask(Topic.SEND, payload, lambda answer: self._run_ended(run, state, answer), is_bulk=True)
+
+    def send_each_again(
+        self,
+        name: TargetName,
+        messages: Sequence[Message],
+        second: SecondTry,
+        reply: SendReply,
+        origins: Sequence[int] | None,
+    ) -> None:
+        """NotImplementedHere for all of them where the node has an earlier release."""
+        run, state = self._new_send_run(messages, reply)
+        payload = encode_send_again(run, name, messages, second, origins, is_together=False)
+        self._ask(Topic.SEND_AGAIN, payload, lambda answer: self._run_ended(run, state, answer), is_bulk=True)
+
+    def _new_send_run(self, messages: Sequence[Message], reply: SendReply) -> tuple[int, _SendRun]:
+        run = next(self._last)
+        state = self._runs[run] = _SendRun(len(messages), reply)
+        return run, state
 
     def _run_ended(self, run: int, state: _SendRun | _SettleRun, answer: bytes | MessagingError) -> None:
         self._runs.pop(run, None)
@@ -176,6 +195,13 @@ class Peer:
     ) -> None:
         payload = encode_send(0, name, messages, None, is_together=True, failed=failed)
         self._ask(Topic.SEND, payload, lambda answer: reply(_value_of(answer)), is_bulk=True)
+
+    def send_together_again(
+        self, name: TargetName, messages: Sequence[Message], second: SecondTry, reply: Reply[list[int]]
+    ) -> None:
+        """NotImplementedHere as above."""
+        payload = encode_send_again(0, name, messages, second, None, is_together=True)
+        self._ask(Topic.SEND_AGAIN, payload, lambda answer: reply(_value_of(answer)), is_bulk=True)
 
     # Receiving
 

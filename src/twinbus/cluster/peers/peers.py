@@ -30,6 +30,8 @@ class Peers:
         self._moved_ahead: OrderedDict[Holder, tuple[int, int] | None] = OrderedDict()  # None: over by now
         self._own_holds: WeakValueDictionary[int, Hold] = WeakValueDictionary()
         self._own_numbers = hold_numbers(clock.now())
+        self.second_tries = hold_numbers(clock.now())
+        """Numbers for what this node sends a second time; not even a former process of it has used one of them."""
         self.when_opened: list[Callable[[Millis], None]] = []
         self.held_sends = HeldSends()
         self.held_keyed = HeldSends()
