@@ -66,17 +66,18 @@ class Node:
         self.topics = Topics()
         long_work, wide_lanes = LongWork(simulation.later.append, simulation.clock), WideLanes()
         self.brokers = []
+        life = next(simulation.lives)
         self.ports = [_SwitchedPort(index) for index in range(len(simulation.ports))]
         for index, port in enumerate(simulation.ports):
             is_own = simulation.owners[index] == number
-            # A node that takes the place of one that was killed draws other lock tokens, as a new process does.
-            life = f"{simulation.seed}, store {index}, node {number}, epoch {simulation.epochs.get(index, 0)}"
+            # A node that takes the place of one that was killed draws other lock tokens and names, as a new process does.
+            seed = f"{simulation.seed}, store {index}, life {life}"
             self.ports[index].port = port if is_own else ELSEWHERE
             broker = MessageBroker(
                 index,
                 self.ports[index],
                 simulation.clock,
-                Random(life),
+                Random(seed),
                 long_work,
                 wide_lanes,
             )

@@ -5,6 +5,7 @@ All requests are made at node 0, through stand-ins (`cluster_stand_ins`).
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, ClassVar, NamedTuple
 
 from twinbus.broker.fragment.fragment import Fragment
@@ -80,13 +81,14 @@ class ClusterSimulation(Simulation):
     def _start(self, former: Any) -> None:
         self.seed = self._seed
         self.epochs: dict[int, int] = {}
+        self.lives = count()  # of nodes
         self.later: deque[Callable[[], None]] = deque()
         # The first store belongs to the last node, so that an ordinary queue is not where the requests are made.
-        count = Simulation.node_count
-        self.owners = [(index + 1) % count for index in range(len(self.ports))]
-        self.owners[-1] = max(self.owners[-1], count - 1 if len(self.ports) == 1 else 0)
+        node_count = Simulation.node_count
+        self.owners = [(index + 1) % node_count for index in range(len(self.ports))]
+        self.owners[-1] = max(self.owners[-1], node_count - 1 if len(self.ports) == 1 else 0)
         self.links = []
-        self.nodes = [Node(self, number) for number in range(count)]
+        self.nodes = [Node(self, number) for number in range(node_count)]
         self.brokers = [self.nodes[owner].brokers[index] for index, owner in enumerate(self.owners)]
         self.entities = StandInEntities(self)  # type: ignore[assignment]
         simulation.before_looking = [self.carry]
@@ -119,14 +121,14 @@ class ClusterSimulation(Simulation):
 
     def connect(self) -> None:
         """A new line between any two nodes that have none."""
-        count = len(self.nodes)
+        node_count = len(self.nodes)
         self.links = [link for link in self.links if not link.is_broken]
         joined = {link.nodes for link in self.links}
-        for first in range(count):
-            for second in range(first + 1, count):
+        for first in range(node_count):
+            for second in range(first + 1, node_count):
                 if (first, second) not in joined:
                     ends = [
-                        Line(Hello(one, count, "sim"), self.nodes[one].topics, self.now, _nothing, peer=other)
+                        Line(Hello(one, node_count, "sim"), self.nodes[one].topics, self.now, _nothing, peer=other)
                         for one, other in ((first, second), (second, first))
                     ]
                     self.links.append(Link(ends[0], ends[1], (first, second)))
