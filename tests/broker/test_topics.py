@@ -328,6 +328,18 @@ def test_what_would_be_too_much_to_write_once_it_is_copied_is_refused(
     assert all(broker.is_available for broker in sim.brokers)
 
 
+def test_no_message_is_refused_for_the_copies_of_those_that_arrive_with_it(
+    sim: Simulation, topic: TopicEntity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_room, "COPIES_BYTES_MAX", 1_000_000)
+    subscriptions = [sim.subscription(SubscriptionDescription("t", name)) for name in "abc"]
+    sizes = (100_000, 100_000, 400_000, 100_000, 100_000)
+    sent = sim.send(topic, *[make_message(str(place), body=bytes(size)) for place, size in enumerate(sizes)])
+    assert sent.good == {0, 1, 3, 4}
+    assert isinstance(sent.errors[2], MessageTooLarge)
+    assert [sorted(sim.receiver(each.main, 9).ids()) for each in subscriptions] == [["0", "1", "3", "4"]] * 3
+
+
 def test_copies_that_rules_with_actions_make_count_like_those_of_subscriptions(
     sim: Simulation, topic: TopicEntity, monkeypatch: pytest.MonkeyPatch
 ) -> None:

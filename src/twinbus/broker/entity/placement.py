@@ -35,7 +35,15 @@ from twinbus.broker.fragment.names import SecondTry
 from twinbus.broker.replies import Reply, SendReply
 from twinbus.broker.wakeups import LongSteps
 from twinbus.clock import Millis
-from twinbus.errors import FragmentUnavailable, MessagingError, NotAllowed, OutcomeUnknown, QuotaExceeded, ServerBusy
+from twinbus.errors import (
+    FragmentUnavailable,
+    MessageTooLarge,
+    MessagingError,
+    NotAllowed,
+    OutcomeUnknown,
+    QuotaExceeded,
+    ServerBusy,
+)
 from twinbus.model.message import Message
 from twinbus.model.partition_key import candidates, folded, pinning_key
 
@@ -344,8 +352,8 @@ class Placement:
             reply.accepted(indexes, numbers, now)
 
         def refused(error: MessagingError, now: Millis) -> None:
-            is_full = isinstance(error, QuotaExceeded) and len(indexes) > 1
-            if is_full and (names is not None or self._fits_any(places, chosen)):
+            is_too_much = isinstance(error, QuotaExceeded | MessageTooLarge) and len(indexes) > 1
+            if is_too_much and (names is not None or self._fits_any(places, chosen)):
                 # There is room for some of them: none is refused for the size of those beside it. What has a name may be there.
                 middle = len(indexes) // 2
                 for half in (indexes[:middle], indexes[middle:]):
