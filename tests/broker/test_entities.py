@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from twinbus.broker.commands import Peek
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.outcomes import DeadLetter
 from twinbus.broker.replies import Holdings, QueueCounts
 from twinbus.clock import Millis
-from twinbus.errors import EntityAlreadyExists, EntityNotFound, FragmentUnavailable
+from twinbus.errors import EntityAlreadyExists, EntityNotFound, FragmentUnavailable, ServerBusy
 from twinbus.model.descriptions import (
     MINUTE,
     EntityStatus,
@@ -414,6 +415,36 @@ def test_an_update_and_a_new_rule_are_uses_and_leave_the_time_of_the_last_access
     sim.advance(IDLE - 1)
     assert idle_names(sim) == ["q", "t"]
     assert [each.last_used_at for each in runtime] == accessed
+
+
+def test_what_is_closed_for_want_of_use_refuses_every_use_until_it_is_reopened(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("q", auto_delete_on_idle=IDLE))
+    with_sessions = sim.queue(QueueDescription("s", auto_delete_on_idle=IDLE, requires_session=True))
+    topic = sim.topic(TopicDescription("t", auto_delete_on_idle=IDLE))
+    below = sim.subscription(SubscriptionDescription("t", "s"))
+    assert not any(sim.entities.close_if_idle(path, sim.now) for path in ("q", "s", "t", "nobody"))
+    sim.advance(IDLE)
+
+    def uses() -> list[type | None]:
+        sent = [sim.send(entity, make_message("m")).errors.get(0) for entity in (queue, topic)]
+        batch: Answer[list[int]] = Answer()
+        queue.send_batch([make_message("m")], sim.now, batch)
+        sim.run()
+        taken = [sim.accept(with_sessions.main, "a").error, sim.ask(queue.main, Peek(1, 1)).error, batch.error]
+        for each in (queue, below):
+            try:
+                each.main.detach(sim.receiver(each.main, 0), sim.now)
+            except ServerBusy as error:
+                taken.append(error)
+        return [type(error) for error in (*sent, *taken) if error is not None]
+
+    assert all(sim.entities.close_if_idle(path, sim.now) for path in ("q", "s", "t"))
+    assert sim.entities.is_leaving("t/Subscriptions/s")
+    assert uses() == [ServerBusy] * 7
+    for path in ("q", "s", "t"):
+        sim.entities.reopen(path)
+    assert not any(sim.entities.is_leaving(path) for path in ("q", "t/Subscriptions/s", "nobody"))
+    assert [error for error in uses() if error is ServerBusy] == []
 
 
 def test_deleting_a_topic_deletes_its_subscriptions(sim: Simulation) -> None:

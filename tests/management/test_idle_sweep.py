@@ -98,7 +98,7 @@ class OtherProcess:
 
     async def follow(self, _: str, /) -> None: ...
 
-    async def delete(self, _: str, /) -> None: ...
+    async def delete(self, _: str, /, *, is_closed: bool = False) -> None: ...
 
     async def follow_access_rules(self) -> None: ...
 
@@ -107,6 +107,9 @@ class OtherProcess:
         self.when_asked()
         await asyncio.sleep(0)
         return is_idle
+
+    async def close_if_idle(self, path: str) -> bool:
+        return await self.is_idle(path)
 
 
 class Swept:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 
 from twinbus.clock import Millis
-from twinbus.errors import EntityDisabled, EntityNotFound
+from twinbus.errors import EntityDisabled, EntityNotFound, ServerBusy
 from twinbus.model.descriptions import (
     LOCK_DURATION_DEFAULT,
     EntityStatus,
@@ -39,13 +39,14 @@ class EntitySettings:
     forward_to: str | None = None
     forward_dead_letters_to: str | None = None
     is_deleted: bool = False
+    is_leaving: bool = False  # nobody uses it, and it is about to be deleted for that
     alive_at: Millis = 0  # when it was created or restored, or last updated, or a scheduled message became due
     last_used_at: Millis = 0  # when somebody last sent, received or looked; 0: nobody has
 
     def follow(self, other: "EntitySettings") -> None:
         """Take over what a description says; what happened to the entity stays."""
         for field in fields(self):
-            if field.name not in ("is_deleted", "alive_at", "last_used_at"):
+            if field.name not in ("is_deleted", "is_leaving", "alive_at", "last_used_at"):
                 setattr(self, field.name, getattr(other, field.name))
 
     def is_unused(self, now: Millis, duration: Millis) -> bool:
@@ -65,17 +66,23 @@ class EntitySettings:
     def can_receive(self) -> bool:
         return self.status in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
 
-    def check_can_send(self) -> None:
+    def check_stays(self) -> None:
         if self.is_deleted:
             raise EntityNotFound.at(self.path)
+        if self.is_leaving:
+            raise ServerBusy(
+                f"'{self.path}' has not been used for as long as it may be idle, and is about to be deleted. Try again."
+            )
+
+    def check_can_send(self) -> None:
+        self.check_stays()
         if self.status is not EntityStatus.ACTIVE and not self.can_send:
             raise EntityDisabled(
                 f"'{self.path}' takes no messages: its status is {self.status.value}. Set it to Active."
             )
 
     def check_can_receive(self) -> None:
-        if self.is_deleted:
-            raise EntityNotFound.at(self.path)
+        self.check_stays()
         if not self.can_receive:
             raise EntityDisabled(
                 f"'{self.path}' gives no messages: its status is {self.status.value}. Set it to Active."

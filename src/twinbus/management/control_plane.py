@@ -194,15 +194,23 @@ class ControlPlane:
         waited for."""
         async with self._turn_of(parse_address(path).path):
             elsewhere = await self.peers.available_stores()
-            # This process looks last: nothing waits from then until its fragments refuse what comes.
-            if not await self.peers.is_idle(path) or not self.runtime.is_idle(path, self.clock.now()):
+            # What is used somewhere is closed nowhere.
+            if not await self.peers.is_idle(path):
                 return False
-            await self._delete(path, elsewhere)
-        return True
+            is_deleted = False
+            try:
+                # This process looks last: nothing waits from then until its fragments refuse what comes.
+                if await self.peers.close_if_idle(path) and self.runtime.is_idle(path, self.clock.now()):
+                    await self._delete(path, elsewhere, is_closed=True)
+                    is_deleted = True
+            finally:
+                if not is_deleted:
+                    await self._told_anyway(path)
+        return is_deleted
 
-    async def _delete(self, path: str, elsewhere: Collection[int]) -> None:
+    async def _delete(self, path: str, elsewhere: Collection[int], *, is_closed: bool = False) -> None:
         await self._delete_running(path, elsewhere)
-        await self._remove(path)
+        await self._remove(path, is_closed=is_closed)
 
     async def _delete_running(self, path: str, elsewhere: Collection[int] | None) -> None:
         """If it does not run, an earlier deletion stopped it but could not write the catalog."""
@@ -214,10 +222,10 @@ class ControlPlane:
                 topic, name = address.path, address.subscription
                 await self._ask(lambda reply: self.runtime.delete_subscription(topic, name, now, reply, elsewhere))
 
-    async def _remove(self, path: str) -> None:
+    async def _remove(self, path: str, *, is_closed: bool) -> None:
         """From the other processes and the catalog. If that fails, what is gone comes back empty, and deleting again deletes it."""
         try:
-            await self.peers.delete(path)
+            await self.peers.delete(path, is_closed=is_closed)
             await self._write(lambda: self.catalog.remove(path))
         except MessagingError:
             await self._told_anyway(path)

@@ -15,7 +15,7 @@ from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.clock import Clock
-from twinbus.errors import EntityNotFound, InternalError, MessagingError
+from twinbus.errors import EntityNotFound, InternalError, MessagingError, OperationInProgress
 from twinbus.management.access_control import ACCESS
 from twinbus.management.catalog import Catalog, Entry, path_of
 from twinbus.management.control_plane import WAIT_FOR_FRAGMENTS_S, restore_entity
@@ -70,8 +70,11 @@ class Follower:
         else:
             self._not_followed.discard(path)
 
-    async def delete(self, path: str) -> None:
-        """The fragments of this process; the catalog still has the entity, and `follow` decides what becomes of it."""
+    async def delete(self, path: str, *, is_closed: bool = False) -> None:
+        """The fragments of this process; the catalog still has the entity, and `follow` decides what becomes of it. `is_closed`: raises
+        OperationInProgress if it may have been used since it was closed."""
+        if is_closed and self._running(path) is not None and not self._entities.is_leaving(path):
+            raise OperationInProgress(f"'{path}' may have been used since it was found idle. It stays.")
         with suppress(EntityNotFound):
             await self._delete(path)
 
@@ -102,6 +105,7 @@ class Follower:
             created.settings.last_used_at = 0
             await _loaded(created.fragments)
             return
+        self._entities.reopen(path)  # if it was closed: it is not deleted after all
         if running.description != entry.description:
             update = self._entities.update
             await self._ask(lambda reply: update(entry.description, self._clock.now(), reply, None))

@@ -24,8 +24,9 @@ class Peers(Protocol):
         """Every other process now has what the catalog says of this path. Raises what one of them could not do."""
         ...
 
-    async def delete(self, path: str) -> None:
-        """Every other process has deleted its fragments of this entity. Raises what one of them could not do."""
+    async def delete(self, path: str, *, is_closed: bool = False) -> None:
+        """Every other process has deleted its fragments of this entity. Raises what one of them could not do. `is_closed`: each refuses
+        where the entity is not closed any more."""
         ...
 
     async def follow_access_rules(self) -> None:
@@ -41,6 +42,11 @@ class Peers(Protocol):
         """Whether all other processes know that nobody has used the entity for as long as its description allows."""
         ...
 
+    async def close_if_idle(self, path: str) -> bool:
+        """As `is_idle`. Whether or not all are idle, those that are refuse to have it used from their answer on, until `delete` or
+        `follow`, or until the turn of its name is over."""
+        ...
+
 
 class _NoPeers:
     def turn(self, _: str, /) -> AbstractAsyncContextManager[None]:
@@ -51,7 +57,7 @@ class _NoPeers:
 
     async def follow(self, _: str, /) -> None: ...
 
-    async def delete(self, _: str, /) -> None: ...
+    async def delete(self, _: str, /, *, is_closed: bool = False) -> None: ...
 
     async def follow_access_rules(self) -> None: ...
 
@@ -60,6 +66,9 @@ class _NoPeers:
         return True
 
     async def is_idle(self, _: str, /) -> bool:
+        return True
+
+    async def close_if_idle(self, _: str, /) -> bool:
         return True
 
 

@@ -9,6 +9,7 @@ from twinbus.broker.entity.forwarding import Find, Target
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.sub_queues import first_store_of, new_first_store
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
+from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import check_all_available
 from twinbus.broker.message_broker import MessageBroker
@@ -313,6 +314,33 @@ class Entities:
         except EntityNotFound:
             return False
         return entity.is_idle(now, entity.description.auto_delete_on_idle)
+
+    def close_if_idle(self, path: str, now: Millis) -> bool:
+        """As `is_idle`. If so, every use of it is refused until it is deleted or reopened: another node is about to delete it, and what
+        this one took until it hears of that would be lost."""
+        if not self.is_idle(path, now):
+            return False
+        for settings in self._settings_of_all(path):
+            settings.is_leaving = True
+        return True
+
+    def reopen(self, path: str) -> None:
+        """Raises EntityNotFound."""
+        for settings in self._settings_of_all(path):
+            settings.is_leaving = False
+
+    def is_leaving(self, path: str) -> bool:
+        """Whether it was closed, and neither deleted nor reopened since."""
+        try:
+            return self.at(path).settings.is_leaving
+        except EntityNotFound:
+            return False
+
+    def _settings_of_all(self, path: str) -> list[EntitySettings]:
+        """With those of a topic's subscriptions."""
+        entity = self.at(path)
+        below = entity.subscriptions.values() if isinstance(entity, TopicEntity) else ()
+        return [entity.settings, *(each.settings for each in below)]
 
     def clock_stepped(self, by: Millis) -> None:
         """The clock was set by this much: whatever was just used has still just been used."""

@@ -359,6 +359,11 @@ class MessageQueue:
     def ask(self, command: Command[T], now: Millis, reply: Reply[T]) -> None:
         """Do what `twinbus.broker.commands` says of it."""
         self.settings.last_used_at = now
+        try:
+            self.settings.check_stays()
+        except MessagingError as error:
+            reply(error)
+            return
         run(OPERATIONS[type(command)](self, command, now), now, reply)
 
 

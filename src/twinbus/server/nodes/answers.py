@@ -1,22 +1,33 @@
 """What a node answers when another one asks it: the questions of `membership` and of the pages of the namespace."""
 
 import asyncio
+import logging
 from typing import Any
 
+from twinbus.errors import MessagingError
 from twinbus.http.own.faults import DISCONNECT, SWITCH
 from twinbus.http.own.metrics import METRICS
 from twinbus.http.own.operations_log import FLUSH
 from twinbus.http.own.store_records import STORES
+from twinbus.management.control_plane import WAIT_FOR_TURN_S
 from twinbus.management.follower import Follower
+from twinbus.model.paths import parse_address, path_key
 from twinbus.server.namespace import NamespaceServer
-from twinbus.server.nodes.membership import ACCESS_RULES, AVAILABLE, DELETE, IDLE, Asking
+from twinbus.server.nodes.membership import ACCESS_RULES, AVAILABLE, CLOSE, DELETE, IDLE, Asking
 from twinbus.server.nodes.switchboard import FOLLOW, Words
+
+log = logging.getLogger(__name__)
+
+CLOSED_S = 5.0
+"""How long an entity that was found idle stays closed before this node looks itself what came of it. Deleting it takes moments."""
 
 
 class Answers:
     """`started` is set when the server is ready. What is asked before that it finds in the catalog itself, or cannot do yet."""
 
     def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop holds only weak references
         self._started = asyncio.Event()
         self._server: NamespaceServer | None = None
         asking.answering |= {
@@ -25,6 +36,7 @@ class Answers:
             ACCESS_RULES: self._access_rules,
             AVAILABLE: self._available,
             IDLE: self._idle,
+            CLOSE: self._close_if_idle,
             STORES: self._stores,
             SWITCH: self._switch,
             METRICS: self._metrics,
@@ -48,7 +60,7 @@ class Answers:
 
     async def _delete(self, details: Words) -> None:
         await self._ready()
-        await self.follower.delete(details["path"])
+        await self.follower.delete(details["path"], is_closed=details["is_closed"])
 
     async def _access_rules(self, _: Words) -> None:
         server = await self._ready()
@@ -63,6 +75,29 @@ class Answers:
     async def _idle(self, details: Words) -> bool:
         server = await self._ready()
         return server.entities.is_idle(details["path"], server.clock.now())
+
+    async def _close_if_idle(self, details: Words) -> bool:
+        server, path = await self._ready(), details["path"]
+        is_idle = server.entities.close_if_idle(path, server.clock.now())
+        if is_idle:
+            task = asyncio.get_running_loop().create_task(self._reopen_in_its_turn(path))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return is_idle
+
+    async def _reopen_in_its_turn(self, path: str) -> None:
+        """Who asked has the turn of the name, and tells what came of it before it ends the turn. If it cannot, the catalog tells."""
+        assert self._server is not None
+        name = path_key(parse_address(path).path)
+        while True:
+            await asyncio.sleep(CLOSED_S)
+            if not self._server.entities.is_leaving(path):
+                return
+            try:
+                async with self._asking.turn(name, WAIT_FOR_TURN_S):
+                    await self.follower.follow(path)
+            except MessagingError as fault:
+                log.warning("closed_entity_not_followed", extra={"fields": {"path": path, "reason": str(fault)}})
 
     # Who asks for a page waits for nobody who is just starting.
 

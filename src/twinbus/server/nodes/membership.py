@@ -28,7 +28,7 @@ from twinbus.server.nodes.totals import PATIENCE_S as TOTALS_PATIENCE_S
 if TYPE_CHECKING:
     from twinbus.server.namespace import NamespaceServer
 
-AVAILABLE, DELETE, ACCESS_RULES, IDLE = "available", "delete", "access-rules", "idle"
+AVAILABLE, DELETE, ACCESS_RULES, IDLE, CLOSE = "available", "delete", "access-rules", "idle", "close-if-idle"
 """Questions, beside `FOLLOW` and those of the pages."""
 SOON_S = 2.0
 """How long a page waits for nodes that are silent: a probe that asks for it gives up soon after."""
@@ -73,8 +73,8 @@ class AskedPeers:
     async def follow(self, path: str) -> None:
         await self._all(FOLLOW, {"path": path})
 
-    async def delete(self, path: str) -> None:
-        await self._all(DELETE, {"path": path})
+    async def delete(self, path: str, *, is_closed: bool = False) -> None:
+        await self._all(DELETE, {"path": path, "is_closed": is_closed})
 
     async def follow_access_rules(self) -> None:
         await self._all(ACCESS_RULES, {})
@@ -84,7 +84,13 @@ class AskedPeers:
         return min(self._leash.nodes, default=0) == self._index
 
     async def is_idle(self, path: str) -> bool:
-        answers = await self._all(IDLE, {"path": path})
+        return await self._is_true_of_all(IDLE, path)
+
+    async def close_if_idle(self, path: str) -> bool:
+        return await self._is_true_of_all(CLOSE, path)
+
+    async def _is_true_of_all(self, what: str, path: str) -> bool:
+        answers = await self._all(what, {"path": path})
         return len(answers) == self._node_count() - 1 and all(answers.values())
 
     async def _all(self, what: str, details: dict[str, Any]) -> dict[int, Any]:
