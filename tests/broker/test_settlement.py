@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-from tests.contract.rows import row
 from twinbus.amqp.codec.types import Long, Timestamp
 from twinbus.broker.commands import ReceiveDeferred
 from twinbus.broker.consumer import ReceiveMode, TakenMessage
@@ -114,18 +113,51 @@ def test_many_properties_for_many_messages_are_encoded_once(
     assert time.thread_time() - before < 0.7
 
 
+NOTE = {"note": "x" * 1_000}
+
+
 class TestManyLargeMessages:
     """Three messages, two of which can be written again in one commit."""
 
-    @pytest.fixture
-    def held(self, sim: Simulation, queue: QueueEntity, monkeypatch: pytest.MonkeyPatch) -> list[TakenMessage]:
+    @pytest.fixture(autouse=True)
+    def small(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(settlement, "REWRITTEN_BYTES_MAX", 2_500)
+        monkeypatch.setattr(settlement, "WRITTEN_BYTES_TOGETHER", 2_500)
+
+    @pytest.fixture
+    def held(self, sim: Simulation, queue: QueueEntity) -> list[TakenMessage]:
         sim.send(queue, *[make_message(str(number), body=bytes(1_000)) for number in range(3)])
         return sim.receiver(queue.main, 3).take()
 
-    def test_those_that_fit_are_settled_and_the_others_stay_locked(
-        self, sim: Simulation, queue: QueueEntity, held: list[TakenMessage]
+    @pytest.mark.parametrize(
+        ("body", "outcome"),
+        [
+            (1_000, DeadLetter("why")),
+            (0, DeadLetter("why", properties=NOTE)),
+            (0, DeadLetter("x" * 1_000)),
+            (0, Defer(NOTE)),
+            (0, Abandon(NOTE)),
+        ],
+        ids=["large", "noted", "with a long reason", "deferred", "abandoned"],
+    )
+    def test_they_are_written_in_steps_by_what_they_and_new_properties_measure(
+        self, sim: Simulation, queue: QueueEntity, body: int, outcome: Outcome
     ) -> None:
+        sim.send(queue, *[make_message(str(number), body=bytes(body)) for number in range(3)])
+        receiver = sim.receiver(queue.main, 3)
+        tokens = [delivery.lock_token for delivery in receiver.take()]
+        queue.main.detach(receiver, sim.now)
+        reply, locks = EachReply(), queue.main.fragments[0].locks
+        queue.main.settle_each(tokens, outcome, sim.now, reply)
+        assert len(locks) == 1
+        sim.run()
+        assert (len(locks), reply.good, reply.errors) == (0, {0, 1, 2}, {})
+
+    def test_of_a_message_session_those_that_fit_are_settled_and_the_others_stay_locked(self, sim: Simulation) -> None:
+        queue = sim.queue(QueueDescription("s", requires_session=True))
+        sim.send(queue, *[make_message(str(number), session_id="a", body=bytes(900)) for number in range(3)])
+        lock = sim.accept(queue.main, "a").value
+        held = sim.receiver(queue.main, 3, session=lock).take()
         reply = sim.settle(queue.main, held, DeadLetter("why"))
         assert (reply.good, {place: type(error) for place, error in reply.errors.items()}) == (
             {0, 1},
@@ -133,6 +165,25 @@ class TestManyLargeMessages:
         )
         assert sim.settle(queue.main, held[2:], DeadLetter("why")).good == {0}
         assert sim.receiver(queue.dead_letter, 9).ids() == ["0", "1", "2"]
+
+    def test_new_properties_count_where_all_or_none_are_settled(self, sim: Simulation, queue: QueueEntity) -> None:
+        sim.send(queue, *[make_message(str(number)) for number in range(3)])
+        tokens = [delivery.lock_token for delivery in sim.receiver(queue.main, 3).take()]
+        for outcome in (DeadLetter("why", "", NOTE), Defer(NOTE), Abandon(NOTE)):
+            answer: Answer[None] = Answer()
+            queue.main.settle(tokens, outcome, sim.now, answer)
+            assert isinstance(answer.error, MessageTooLarge)
+
+    def test_a_transaction_counts_new_properties(self, sim: Simulation, queue: QueueEntity) -> None:
+        sim.send(queue, *[make_message(str(number)) for number in range(3)])
+        held = sim.receiver(queue.main, 3).take()
+        transaction = FragmentTransaction()
+        for delivery in held[:2]:
+            transaction.settle(queue.main, [delivery.lock_token], Defer(NOTE), sim.now)
+        assert 2_000 < transaction.size_bytes < 2_500
+        with pytest.raises(MessageTooLarge, match="Settle fewer at once"):
+            transaction.settle(queue.main, [held[2].lock_token], Defer(NOTE), sim.now)
+        assert 2_000 < transaction.size_bytes < 2_500
 
     def test_they_are_completed_all_the_same(
         self, sim: Simulation, queue: QueueEntity, held: list[TakenMessage]
@@ -373,10 +424,9 @@ def test_reason_and_description_of_a_dead_letter_keep_the_types_they_came_with(
 
 def test_two_messages_that_are_too_large_together_are_refused_and_one_never_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settlement, "REWRITTEN_BYTES_MAX", 10)
-    large = row(1, bytes(11))
-    assert settlement.check_size([large]) is None
-    assert isinstance(settlement.check_size([row(1, bytes(6)), row(2, bytes(5))]), MessageTooLarge)
-    assert settlement.check_size([row(1, bytes(5)), row(2, bytes(5))]) is None
+    assert settlement.check_size(1, 11) is None
+    assert isinstance(settlement.check_size(2, 11), MessageTooLarge)
+    assert settlement.check_size(2, 10) is None
 
 
 @pytest.mark.parametrize("outcome", [Abandon, Defer])

@@ -305,6 +305,20 @@ def test_what_open_transactions_hold_in_memory_has_a_limit(front: Front, monkeyp
     assert send(client, sender, second, payload("x" * 900)) == [None]
 
 
+def test_what_is_written_on_settled_messages_counts_as_well(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_room, "SIZE_MAX", 500)
+    client = front.client()
+    control = Control(client)
+    receiver, message = client.hold()
+    txn_id = control.declare()
+    noted = Modified(message_annotations={Symbol("note"): "x" * 300})
+    state = TransactionalState(txn_id=txn_id, outcome=noted)
+    receiver.update(message.delivery_id, message.delivery_id, state)
+    client.run()
+    assert [condition(each) for each in answers(client)] == [None]
+    assert send(client, client.sender("orders"), txn_id, payload("x" * 300)) == ["amqp:resource-limit-exceeded"]
+
+
 def test_what_the_open_transactions_of_all_connections_hold_in_memory_has_a_limit(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,7 +31,7 @@ from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import fragment_of_numbers, fragment_of_tokens
 from twinbus.broker.fragment.reading_again import read_again
-from twinbus.broker.fragment.settlement import check_live, check_size, in_transaction, refusal_of
+from twinbus.broker.fragment.settlement import check_live, in_transaction, refusal_of, written_bytes
 from twinbus.broker.operations.by_number import scheduled_rows
 from twinbus.broker.operations.steps import Steps, run
 from twinbus.broker.outcomes import Outcome
@@ -123,15 +123,14 @@ class FragmentTransaction:
         if fragment.locks.is_any_enlisted(tokens):
             raise in_transaction()
         chosen = list(dict.fromkeys(tokens))
-        keys = {fragment.key_behind(fragment.locks.held[token][0]) for token in chosen}
+        messages = [fragment.locks.held[token][0] for token in chosen]
+        keys = {fragment.key_behind(message) for message in messages}
         place = self._place_of(queue.settings, keys, fragment.index)
-        settlement = Settlement(fragment, chosen, outcome)
-        error = check_size(self._work.written_again_with(settlement))
-        if error is not None:
-            raise error
+        settlement = Settlement(fragment, chosen, outcome, written_bytes(messages, outcome))
+        self._work.check_written_with(settlement)
         self._enlist(place, fragment, len(chosen), now)
         fragment.locks.enlist(chosen)
-        self._work.settlements.append(settlement)
+        self._work.add_settlement(settlement)
 
     def cancel_scheduled(
         self,

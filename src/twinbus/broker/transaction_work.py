@@ -9,7 +9,14 @@ from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.placement import Placement
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.fragment.settlement import NOT_WRITTEN, apply, check_live, needed_contents, session_lost
+from twinbus.broker.fragment.settlement import (
+    added_bytes,
+    apply,
+    check_live,
+    check_size,
+    needed_contents,
+    session_lost,
+)
 from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import Reply
 from twinbus.clock import Millis
@@ -22,6 +29,7 @@ class Settlement(NamedTuple):
     fragment: Fragment
     tokens: list[bytes]
     outcome: Outcome
+    written_bytes: int  # again
 
     def messages(self) -> list[StoredMessage]:
         """Those that are still locked."""
@@ -51,7 +59,7 @@ class TransactionWork:
     settlements: list[Settlement] = field(default_factory=list)
     states: list[SessionState] = field(default_factory=list)
     cancellations: list[Cancellation] = field(default_factory=list)
-    size_bytes: int = 0  # of the messages and states that it holds in memory
+    size_bytes: int = 0  # of the messages, states and properties that it holds in memory
 
     def add_sends(self, placement: Placement, messages: Sequence[Message]) -> None:
         self.sends.setdefault(placement, []).extend(messages)
@@ -61,14 +69,17 @@ class TransactionWork:
         self.states.append(state)
         self.size_bytes += len(state.state or b"")
 
-    def written_again_with(self, settlement: Settlement) -> list[StoredMessage]:
-        """The messages whose contents the commit would write again if this belonged to it."""
-        return [
-            message
-            for each in (*self.settlements, settlement)
-            if not isinstance(each.outcome, NOT_WRITTEN)
-            for message in each.messages()
-        ]
+    def check_written_with(self, settlement: Settlement) -> None:
+        """Raises MessageTooLarge if the commit would write too much again if this belonged to it."""
+        written = [each for each in (*self.settlements, settlement) if each.written_bytes]
+        count = sum([len(each.tokens) for each in written])
+        error = check_size(count, sum([each.written_bytes for each in written]))
+        if error is not None:
+            raise error
+
+    def add_settlement(self, settlement: Settlement) -> None:
+        self.settlements.append(settlement)
+        self.size_bytes += added_bytes(settlement.outcome)
 
     def unread_settlement(self) -> Settlement | None:
         """One whose messages have contents that were left to the store, and are needed at the commit."""
@@ -82,7 +93,7 @@ class TransactionWork:
         return [number for each in self.cancellations for number in each.numbers]
 
     def forget(self) -> None:
-        for fragment, tokens, _ in self.settlements:
+        for fragment, tokens, _, _ in self.settlements:
             fragment.locks.dismiss(tokens)
 
     def check_room(self, placement: Placement, index: int, messages: Sequence[Message] = ()) -> None:
@@ -104,7 +115,7 @@ class TransactionWork:
 
     def check(self, index: int, now: Millis) -> None:
         """What was good when it was asked for may be so no longer."""
-        for fragment, tokens, _ in self.settlements:
+        for fragment, tokens, _, _ in self.settlements:
             lost = check_live(fragment, tokens, now)
             if lost is not None:
                 raise lost
@@ -126,7 +137,7 @@ class TransactionWork:
                 decision = Decision(placement.fragments[index])
                 placement.stage(decision, messages, now, None)
                 decision.commit()
-            for fragment, tokens, outcome in self.settlements:
+            for fragment, tokens, outcome, _ in self.settlements:
                 apply(fragment, fragment.locks.drop(tokens), outcome, now, None)
             for _, fragment, lock, state in self.states:
                 decision = Decision(fragment)

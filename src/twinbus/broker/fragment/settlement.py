@@ -38,10 +38,11 @@ from twinbus.store.changes import StoredMessage
 
 NOT_WRITTEN = (Complete, Release)
 """Outcomes that write nothing of a message again."""
-REWRITTEN_BYTES_MAX = 512 << 20
-"""Contents that are written again in one commit, or it would be too large for a store; a single message never is."""
-SETTLED_TOGETHER, WRITTEN_TOGETHER = 10_000, 1_000
-"""Messages that are settled in one step, if their rows are removed or nothing is written, and otherwise."""
+REWRITTEN_BYTES_MAX = 128 << 20
+"""Contents, with what the outcome adds to them, that are written again in one commit where that cannot be cut: a tenth of a second for
+everybody. A single message never is too large."""
+SETTLED_TOGETHER, WRITTEN_TOGETHER, WRITTEN_BYTES_TOGETHER = 10_000, 1_000, 16 << 20
+"""Messages that are settled in one step, if their rows are removed or nothing is written; and otherwise, or so many bytes of them."""
 FAILED_DELIVERY = Abandon()
 ENDED_COUNT_MAX = 1_000
 ENDED_BYTES_MAX = 16 << 20
@@ -62,10 +63,17 @@ def settle_each(
     So many that everybody else would notice are settled in steps, except those of a message session: whoever gives that back next
     means all of them.
     """
-    together = SETTLED_TOGETHER if isinstance(outcome, NOT_WRITTEN) else WRITTEN_TOGETHER
-    if len(tokens) > together and fragment.sessions is None:
-        fragment.broker.long_work.add(_settle_rest(fragment, tokens, indexes, outcome, reply, together))
-        tokens, indexes = tokens[:together], indexes[:together]
+    added = added_bytes(outcome)
+    if fragment.sessions is None:
+        together = _count_together(fragment, tokens, outcome, added)
+        if len(tokens) > together:
+            fragment.broker.long_work.add(_settle_rest(fragment, tokens, indexes, outcome, added, reply, together))
+            tokens, indexes = tokens[:together], indexes[:together]
+    elif not isinstance(outcome, NOT_WRITTEN):
+        count = _fitting_count(fragment, tokens, added, REWRITTEN_BYTES_MAX)
+        for index in indexes[count:]:
+            reply.failed(index, _too_much(), now)
+        tokens, indexes = tokens[:count], indexes[:count]
     _settle_some(fragment, tokens, indexes, outcome, now, reply, session)
 
 
@@ -74,13 +82,22 @@ def _settle_rest(
     tokens: Sequence[bytes],
     indexes: Sequence[int],
     outcome: Outcome,
+    added: int,
     reply: SettleReply,
-    together: int,
+    start: int,
 ) -> LongSteps:
-    for start in range(together, len(tokens), together):
+    while start < len(tokens):
         now = yield
-        some = slice(start, start + together)
+        some = slice(start, start + _count_together(fragment, tokens[start:], outcome, added))
         _settle_some(fragment, tokens[some], indexes[some], outcome, now, reply, None)
+        start = some.stop
+
+
+def _count_together(fragment: Fragment, tokens: Sequence[bytes], outcome: Outcome, added: int) -> int:
+    """How many of the first are settled in one step."""
+    if isinstance(outcome, NOT_WRITTEN):
+        return SETTLED_TOGETHER
+    return _fitting_count(fragment, tokens[:WRITTEN_TOGETHER], added, WRITTEN_BYTES_TOGETHER)
 
 
 def _settle_some(
@@ -97,11 +114,6 @@ def _settle_some(
         for index in indexes:
             reply.failed(index, refusal, now)
         return
-    if not isinstance(outcome, NOT_WRITTEN):
-        count = _fitting_count(fragment, tokens)
-        for index in indexes[count:]:
-            reply.failed(index, _too_much(), now)
-        tokens, indexes = tokens[:count], indexes[:count]
     sessions = fragment.sessions
     messages, lost, busy = fragment.locks.settle(tokens, now, None if sessions is None else sessions.is_held)
     good = indexes
@@ -136,29 +148,44 @@ def settle_all(
     if error is None and fragment.locks.is_any_enlisted(tokens):
         error = in_transaction()
     if error is None and not isinstance(outcome, NOT_WRITTEN):
-        error = check_size([fragment.locks.held[token][0] for token in tokens])
+        error = check_size(len(tokens), written_bytes([fragment.locks.held[token][0] for token in tokens], outcome))
     if error is not None:
         failed(error, now)
         return
     apply(fragment, fragment.locks.drop(tokens), outcome, now, effect, failed)
 
 
-def _fitting_count(fragment: Fragment, tokens: Sequence[bytes]) -> int:
-    """How many of them can be written again in one commit; those behind stay locked, and can be settled next."""
+def _fitting_count(fragment: Fragment, tokens: Sequence[bytes], added: int, bytes_max: int) -> int:
+    """How many of them can be written again together; those behind stay locked, and can be settled next."""
     held, size = fragment.locks.held, 0
     for place, token in enumerate(tokens):
         found = held.get(token)
-        size += 0 if found is None else len(found[0].content)
-        if size > REWRITTEN_BYTES_MAX and place:
+        size += 0 if found is None else len(found[0].content) + added
+        if size > bytes_max and place:
             return place
     return len(tokens)
 
 
-def check_size(messages: Sequence[StoredMessage]) -> MessageTooLarge | None:
-    """The error, if they cannot be written again in one commit."""
-    if len(messages) > 1 and sum([len(message.content) for message in messages]) > REWRITTEN_BYTES_MAX:
-        return _too_much()
-    return None
+def added_bytes(outcome: Outcome) -> int:
+    """What it adds to every message, about."""
+    match outcome:
+        case Abandon(properties) | Defer(properties):
+            return len(NewProperties(properties).entries) if properties else 0
+        case DeadLetter(reason, description, properties):
+            return len(DeadLetterNote(reason, description, properties).everything.entries)
+    return 0
+
+
+def written_bytes(messages: Sequence[StoredMessage], outcome: Outcome) -> int:
+    """What is written again if it is applied to them."""
+    if isinstance(outcome, NOT_WRITTEN):
+        return 0
+    return sum([len(message.content) for message in messages]) + added_bytes(outcome) * len(messages)
+
+
+def check_size(count: int, size_bytes: int) -> MessageTooLarge | None:
+    """The error, if so many messages cannot be written again in one commit."""
+    return _too_much() if count > 1 and size_bytes > REWRITTEN_BYTES_MAX else None
 
 
 def _too_much() -> MessageTooLarge:

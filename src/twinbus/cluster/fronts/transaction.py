@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias
 
 from twinbus.broker.consumer import SessionLock
 from twinbus.broker.entity.transfers import ViaPlacement
+from twinbus.broker.fragment.settlement import added_bytes
 from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import Reply
 from twinbus.broker.source import Source
@@ -149,6 +150,7 @@ class FrontTransaction:
                 lambda own, now, reply: own.settle(local, tokens, outcome, now, reply, own_home, own_session),
                 fragment.broker.index,
                 home,
+                size_bytes=added_bytes(outcome),
             )
 
         self._operate(find, now, reply)

@@ -19,6 +19,7 @@ from twinbus.amqp.events import Incoming
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.session import Session
 from twinbus.broker.consumer import SessionLock
+from twinbus.broker.fragment.settlement import added_bytes
 from twinbus.broker.replies import Reply
 from twinbus.broker.source import Source
 from twinbus.broker.target import Target
@@ -156,6 +157,8 @@ class Transactions:
                 raise ArgumentError(
                     "The state names no outcome. Settle a message in a transaction as accepted, rejected, released or modified."
                 )
+            if added := added_bytes(outcome):
+                self.check_room(added)
             home = self.home(state.txn_id, session)
         except MessagingError as error:
             reply(error)
