@@ -27,6 +27,7 @@ COUNT = 40
 @pytest.fixture(autouse=True)
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_placement, "COPIES_AT_ONCE", 20)
+    monkeypatch.setattr(topic_placement, "COPIES_OF_ONE_AT_ONCE", 100)
     monkeypatch.setattr(fan_out, "STEP_COPIES", 20)
     monkeypatch.setattr(fan_out, "STEP_SHAPED", 2 * COUNT + 1)
 
@@ -83,6 +84,28 @@ def test_what_a_batch_costs_counts_the_filters_and_actions_of_a_single_subscript
         if name in subscription.rules:
             sim.entities.remove_rule("t", "s", name)
     assert topic.placement.count_at_once == 20 // 2  # what is gone costs nothing any more
+
+
+@pytest.mark.parametrize(("size", "expected"), [(0, 6), (fan_out.BYTES_PER_COPY * fan_out.ACTION_COST, 12)])
+def test_a_single_message_that_very_many_actions_change_is_copied_in_steps_the_larger_the_more(
+    sim: Simulation, topic: TopicEntity, monkeypatch: pytest.MonkeyPatch, size: int, expected: int
+) -> None:
+    monkeypatch.setattr(fan_out, "STEP_COPIES", 2 * fan_out.ACTION_COST)
+    rules = [RuleDescription(f"r{number}", action=SqlAction(f"SET n = {number}")) for number in range(12)]
+    subscription = sim.subscription(SubscriptionDescription("t", "s"), rules)
+    port = sim.ports[topic.main_fragments[0].broker.index]
+    before, turns = port.commit_count, 0
+    answer = begin(sim, topic, [make_message("m", body=bytes(size))])
+    later = begin(sim, topic, [make_message("later")])
+    while not len(port):
+        assert subscription.main.counts().active == 0
+        sim.turn()
+        turns += 1
+    assert expected <= turns <= expected + 2
+    sim.run()
+    assert port.commit_count == before + 2
+    assert (len(answer.value), len(later.value)) == (1, 1)
+    assert sim.receiver(subscription.main, 99).ids() == ["m"] * 12 + ["later"] * 12
 
 
 def test_a_large_batch_takes_several_turns_and_is_one_commit(sim: Simulation, topic: TopicEntity) -> None:

@@ -98,9 +98,7 @@ def stage_in_steps(
         if not fresh[place]:
             numbers.append(DROPPED)
             continue
-        numbers.append(fan_out.add(message, 0 if origins is None else origins[place]))
-        if fan_out.is_step_done():
-            yield
+        numbers.append((yield from fan_out.add_in_steps(message, 0 if origins is None else origins[place])))
     yield from fan_out.share()
     if fragment.tally is not tally or not fragment.is_available:
         raise fragment.broker.unavailable()
@@ -129,12 +127,17 @@ class FanOut:
 
     def add(self, message: Message, origin: int) -> int:
         """Returns the topic's number for it."""
+        if self._is_due(message, origin):
+            self._publish(message, self._number, origin or self._number)
+        return self._number
+
+    def _is_due(self, message: Message, origin: int) -> bool:
+        """Numbers it. Whether it is to be published: now, and at all."""
         self._number = number = self._number + 1
         if message.scheduled_at is not None and message.scheduled_at > self._now:
             self._schedule(message, number, message.scheduled_at, origin)
-        elif not message.is_ping:
-            self._publish(message, number, origin or number)
-        return number
+            return False
+        return not message.is_ping
 
     def _schedule(self, message: Message, number: int, due_at: Millis, origin: int) -> None:
         expires_at = expiry_of(due_at, message.time_to_live, self._fragment.settings.default_time_to_live)
@@ -261,8 +264,8 @@ STEP_SHAPED = 20_000
 MESSAGE_COST = 20
 ACTION_COST = 20
 """Of a message that nobody takes, and of a copy with an action, in plain copies."""
-FILTERS_PER_COPY = 3
-"""That are evaluated in the time of a plain copy."""
+FILTERS_PER_COPY, BYTES_PER_COPY = 3, 2_000
+"""Filters that are evaluated, and bytes that an action writes again, in the time of a plain copy."""
 
 
 def cost_of_message(rules: RuleIndex[Subscriber], subscription_count: int) -> int:
@@ -298,7 +301,13 @@ class LargeFanOut(FanOut):
         self._work = 0
         self._copied_bytes = 0
 
-    def is_step_done(self) -> bool:
+    def add_in_steps(self, message: Message, origin: int) -> Generator[None, Millis, int]:
+        """As `add`. A step ends behind a message, or between two copies of it."""
+        if self._is_due(message, origin):
+            yield from self._publish_in_steps(message, self._number, origin or self._number)
+        return self._number
+
+    def _is_step_done(self) -> bool:
         if self._work < STEP_COPIES:
             return False
         self._work = 0
@@ -320,8 +329,13 @@ class LargeFanOut(FanOut):
                 yield
 
     def _publish(self, message: Message, number: int, origin: int) -> None:
+        for _ in self._publish_in_steps(message, number, origin):
+            pass
+
+    def _publish_in_steps(self, message: Message, number: int, origin: int) -> LongSteps:
         view = FilterView(message.content, number, self._now)
         matches = self._rules.match(view)
+        cost_of_action = ACTION_COST + len(message.content) // BYTES_PER_COPY
         self._work += MESSAGE_COST + self._rules.scanned_count // FILTERS_PER_COPY + len(matches.copies)
         self._copied_bytes += len(matches.copies) * len(message.content)
         self._check_copied(self._copied_bytes)
@@ -335,13 +349,17 @@ class LargeFanOut(FanOut):
                     row = rows[share.kind] = self._row(message, copy.subscription.settings, origin)
                 share.rows.append(row)
                 continue
-            self._work += ACTION_COST
+            self._work += cost_of_action
             try:
                 self._copy(copy, message, view, origin)
             except FilterError as error:
                 self._report(copy.subscription, message, origin, error)
+            if self._is_step_done():
+                yield
         for failure in matches.failures:
             self._report(failure.subscription, message, origin, failure.error)
+        if self._is_step_done():
+            yield
 
     def _check_copied(self, size_bytes: int) -> None:
         self._room.check_copied(size_bytes)
