@@ -1,10 +1,13 @@
 """Messaging stores that are given to another node: whatever happens on the way, they go."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+
+import pytest
 
 from twinbus.broker.entity.entities import Entities
 from twinbus.broker.entity.forwarding import RUN_MAX
@@ -12,6 +15,7 @@ from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.clock import SystemClock
 from twinbus.model.descriptions import QueueDescription
+from twinbus.server.stores import pool as pool_module
 from twinbus.server.stores.pool import StorePool
 from twinbus.server.stores.served_store import StoreCondition
 from twinbus.server.stores.threads import StoreThreads
@@ -92,3 +96,26 @@ async def test_a_store_leaves_when_what_it_forwards_has_arrived_and_begins_nothi
         assert await pool.release(0, note)
         assert left == [RUN_MAX]
         assert target.main.counts().active == RUN_MAX
+
+
+async def test_a_start_waits_for_its_first_store_and_not_for_one_that_hangs_beside_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Slow is not failed: who creates the first queues of a namespace needs a store."""
+    monkeypatch.setattr(pool_module, "READY_WAIT_S", 0.0)
+    may_open = [threading.Event(), threading.Event()]
+
+    def open_store(path: Path) -> MemoryStore:
+        may_open[int(path.name)].wait()
+        return MemoryStore()
+
+    keeper = partial(StoreThreads, [Path("0"), Path("1")], open_store, asyncio.get_running_loop())
+    pool = StorePool(keeper, SystemClock(), 2)
+    starting = asyncio.ensure_future(pool.start())
+    assert not (await asyncio.wait({starting}, timeout=0.05))[0]
+    may_open[0].set()
+    await asyncio.wait_for(starting, PATIENCE_S)
+    assert [store.is_up for store in pool.stores] == [True, False]
+    may_open[1].set()
+    await until(lambda: pool.stores[1].is_up)
+    await pool.stop()

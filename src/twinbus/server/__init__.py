@@ -6,6 +6,7 @@ server_settings   its settings, checked
 process_setup     logs and interpreter of both processes
 tls               TLS contexts, and certificates for development; certificates: what all that we sign have in common
 trusted_keys      the keys of issuers whose JSON web tokens count
+patience          how long a start waits for others
 timers            the beat that ticks brokers and connections
 metering          the operations log: its book and writer
 tracing           OpenTelemetry spans of messages and requests

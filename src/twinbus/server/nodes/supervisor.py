@@ -42,6 +42,7 @@ from twinbus.server.nodes.seat import Seat, settings_of_one
 from twinbus.server.nodes.shared_counts import BEAT, SharedCounts, make_shared_memory
 from twinbus.server.nodes.switchboard import Switchboard, Words
 from twinbus.server.nodes.totals import Totals
+from twinbus.server.patience import Patience
 from twinbus.server.process_setup import set_up_process
 from twinbus.server.server_settings import ServerSettings
 from twinbus.server.stores.host_process import PACKAGE_PLACE
@@ -51,6 +52,7 @@ log = logging.getLogger(__name__)
 
 PROGRAM = "import sys; sys.path.append(sys.argv[1]); from twinbus.server.nodes.node import main; main(sys.argv[2:])"
 START_WAIT_S = 60.0
+"""For the next node to be ready at the start, and for one that takes the place of another."""
 PREPARE_WAIT_S = 600.0
 LOOK_EVERY_S = 0.5
 SILENT_S = 2.0
@@ -189,12 +191,14 @@ class Supervisor:
         log.info("serving", extra={"fields": fields})
 
     async def _until_ready(self) -> None:
-        deadline = asyncio.get_running_loop().time() + START_WAIT_S
-        while sum(node.is_ready for node in self._nodes.values()) < self._count:
+        clock = asyncio.get_running_loop().time
+        began_at, patience = clock(), Patience("waiting_for_processes", self._count, START_WAIT_S, clock())
+        while (ready_count := sum(node.is_ready for node in self._nodes.values())) < self._count:
             if self._failure is not None:
                 raise self._failure
-            if asyncio.get_running_loop().time() > deadline:
-                raise InternalError(f"Not all processes of the namespace were ready after {START_WAIT_S:.0f} s.")
+            if patience.is_over(ready_count, clock()):
+                waited_s = clock() - began_at
+                raise InternalError(f"Not all processes of the namespace were ready after {waited_s:.0f} s.")
             self._changed.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), 1.0)

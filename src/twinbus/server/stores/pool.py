@@ -13,6 +13,7 @@ from twinbus.broker.wakeups import LongWork
 from twinbus.broker.wide_lanes import WideLanes
 from twinbus.clock import Clock
 from twinbus.errors import StoreUnavailable
+from twinbus.server.patience import Patience
 from twinbus.server.stores.pressure import StorePressure
 from twinbus.server.stores.served_store import OnLost, OnReturned, StoreCondition, StoreKeeper, foreign_store
 from twinbus.store.changes import FragmentKey
@@ -20,6 +21,7 @@ from twinbus.store.changes import FragmentKey
 log = logging.getLogger(__name__)
 
 READY_WAIT_S = 10.0
+"""From one store that has opened to the next. If that takes longer one hangs, and the others are served without it."""
 SWITCH_WAIT_S = 8.0
 """Less than a command waits for its answer."""
 READY_POLL_S = 0.005
@@ -117,9 +119,14 @@ class StorePool:
         return any(broker.forwarding for broker in self.brokers)
 
     async def start(self) -> None:
-        """Open the stores, and return when each has loaded or failed, or after a while if one hangs."""
+        """Open the stores, and return when each has loaded or failed, or after a while if one hangs. If the process that keeps them
+        ends, they have failed."""
         await self._keeper.start()
-        await _until(self._is_settled, READY_WAIT_S)
+        own = [store.index for store in self.stores if not store.is_foreign]
+        clock = asyncio.get_running_loop().time
+        patience = Patience("waiting_for_stores", len(own), READY_WAIT_S, clock())
+        while (count := sum(map(self._is_settled, own))) < len(own) and not patience.is_over(count, clock()):
+            await asyncio.sleep(READY_POLL_S)
 
     def own(self, index: int) -> None:
         """Serve this store as soon as nobody else owns it; until then it is another node's."""
@@ -171,11 +178,8 @@ class StorePool:
         await _until(lambda: broker.is_available or store.condition is StoreCondition.LOST, SWITCH_WAIT_S)
         return broker.is_available
 
-    def _is_settled(self) -> bool:
-        return all(
-            broker.is_available or store.condition in NOT_OPENING
-            for broker, store in zip(self.brokers, self.stores, strict=True)
-        )
+    def _is_settled(self, index: int) -> bool:
+        return self.brokers[index].is_available or self.stores[index].condition in NOT_OPENING
 
     async def stop(self) -> None:
         """Finish what was asked of the stores and close them."""
