@@ -320,20 +320,37 @@ def stopped(tmp_path: Path) -> Path:
     return folder.path
 
 
+def run_without_rights(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """The command, in a process that may do to files what their modes say, even if it is of root."""
+    without_rights = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []
+    if without_rights and shutil.which(without_rights[0]) is None:
+        pytest.skip("root may read and write everything")
+    command = [*without_rights, sys.executable, "-m", "twinbus", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("closed", ["stores", BACKUP_MANIFEST])
 def test_a_backup_that_may_not_be_read_is_not_called_damaged(backup: Path, tmp_path: Path, closed: str) -> None:
     """Who is told so throws it away."""
     copy = tmp_path / "copy"
     shutil.copytree(backup, copy)
     (copy / closed).chmod(0)
-    without_rights = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []
-    if without_rights and shutil.which(without_rights[0]) is None:
-        pytest.skip("root may read everything")
-    command = [*without_rights, sys.executable, "-m", "twinbus", "restore", str(copy), "--check"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    ended = run_without_rights("restore", str(copy), "--check")
     (copy / closed).chmod(0o700)
     assert ended.returncode == 1
     assert ended.stderr.startswith(f"twinbus: {copy / closed}: Permission denied. ")
+
+
+def test_a_folder_that_cannot_be_written_is_not_backed_up_and_the_advice_fits(stopped: Path, tmp_path: Path) -> None:
+    stopped.chmod(0o500)
+    ended = run_without_rights("backup", str(tmp_path / "made"), "--namespace", "shop", "--data", str(tmp_path))
+    stopped.chmod(0o700)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        f"twinbus: A backup locks files in {stopped} so that forwarding pauses, and they cannot be written: Permission denied. "
+        "Run it as the user that serves the namespace, where the folder is not read-only.\n"
+    )
+    assert not (tmp_path / "made").exists()
 
 
 def disk_with(monkeypatch: pytest.MonkeyPatch, free: int) -> None:

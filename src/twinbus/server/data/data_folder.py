@@ -21,7 +21,7 @@ from pathlib import Path
 from twinbus.errors import ArgumentError, StoreDamaged
 from twinbus.management.access_control import ROOT_RULE_NAME
 from twinbus.model.descriptions import AuthorizationRule, Right
-from twinbus.server.data.folder_lock import hold, not_written
+from twinbus.server.data.folder_lock import FolderNotWritten, hold
 from twinbus.store.folder.identity import announce_new
 from twinbus.store.folder.journal import FOLDER_MODE, make_folder, sync_folder
 from twinbus.store.folder.private_file import write_private
@@ -59,7 +59,7 @@ class DataFolder:
         try:
             make_folder(path)
         except OSError as fault:
-            raise not_written(path, fault) from None
+            raise FolderNotWritten(path, fault) from None
         self.lock = hold(path)
 
     def root_rule(self, wanted_key: str | None) -> AuthorizationRule:

@@ -23,6 +23,14 @@ POLL_S = 0.01
 TEXT_BYTES: Final = 20
 
 
+class FolderNotWritten(StoreUnavailable):
+    """For whoever wants to serve from it."""
+
+    def __init__(self, folder: Path, fault: OSError) -> None:
+        self.reason = fault.strerror
+        super().__init__(f"The data folder {folder} cannot be written: {self.reason}. Choose another one with --data.")
+
+
 def hold(folder: Path) -> int:
     """A descriptor, which holds the folder until it is closed. Raises StoreInUse while another process holds it, and StoreUnavailable if
     it cannot be written."""
@@ -38,7 +46,7 @@ def hold(folder: Path) -> int:
         os.ftruncate(lock, TEXT_BYTES)
     except OSError as fault:
         os.close(lock)
-        raise not_written(folder, fault) from None
+        raise FolderNotWritten(folder, fault) from None
     except BaseException:
         os.close(lock)
         raise
@@ -71,7 +79,7 @@ def open_lock(folder: Path, name: str) -> int:
         if os.geteuid() == 0 and os.fstat(lock).st_uid != owner.st_uid:
             os.fchown(lock, owner.st_uid, owner.st_gid)
     except OSError as fault:
-        raise not_written(folder, fault) from None
+        raise FolderNotWritten(folder, fault) from None
     return lock
 
 
@@ -89,12 +97,6 @@ def take_within(lock: int, kind: int, patience_s: float) -> bool:
     while not (is_taken := take(lock, kind)) and time.monotonic() < deadline:
         time.sleep(POLL_S)
     return is_taken
-
-
-def not_written(folder: Path, fault: OSError) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"The data folder {folder} cannot be written: {fault.strerror}. Choose another one with --data."
-    )
 
 
 def _text(lock: int) -> str:

@@ -20,11 +20,12 @@ from pathlib import Path
 
 from twinbus.broker.forwarding_gate import ForwardingGate
 from twinbus.clock import Millis
-from twinbus.errors import StoreInUse, StoreUnavailable
+from twinbus.errors import ArgumentError, StoreInUse, StoreUnavailable
 from twinbus.server.data.folder_lock import (
     BACKUP_LOCK,
     FORWARDING_LOCK,
     LOOK_PATIENCE_S,
+    FolderNotWritten,
     open_lock,
     take,
     take_within,
@@ -89,13 +90,14 @@ class ForwardingShare:
 def paused_forwarding(folder: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
     """Of the namespace in this folder, whether or not it is served: inside, no message leaves one store for another.
 
-    Raises StoreInUse while there is another backup, and StoreUnavailable if messages are on their way for too long.
+    Raises StoreInUse while there is another backup, StoreUnavailable if messages are on their way for too long, and ArgumentError if
+    the folder cannot be written.
     """
-    backup = open_lock(folder, BACKUP_LOCK)
+    backup = _open_for_backup(folder, BACKUP_LOCK)
     try:
         if not take_within(backup, fcntl.LOCK_EX, LOOK_PATIENCE_S):
             raise StoreInUse(f"Another backup of the namespace in {folder} is being made. Wait until it ends.")
-        forwarding = open_lock(folder, FORWARDING_LOCK)
+        forwarding = _open_for_backup(folder, FORWARDING_LOCK)
         try:
             if not take_within(forwarding, fcntl.LOCK_EX, patience_s):
                 raise StoreUnavailable(
@@ -107,3 +109,13 @@ def paused_forwarding(folder: Path, patience_s: float = PATIENCE_S) -> Iterator[
             os.close(forwarding)
     finally:
         os.close(backup)
+
+
+def _open_for_backup(folder: Path, name: str) -> int:
+    try:
+        return open_lock(folder, name)
+    except FolderNotWritten as refused:
+        raise ArgumentError(
+            f"A backup locks files in {folder} so that forwarding pauses, and they cannot be written: {refused.reason}. Run it as "
+            "the user that serves the namespace, where the folder is not read-only."
+        ) from None
