@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from twinbus.broker.consumer import ReceiveMode
+from twinbus.broker.consumer import ReceiveMode, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment.lane import READY_BYTES_MAX, READY_COUNT_MAX, WIDE_COUNT_MAX
 from twinbus.broker.outcomes import Abandon, Release
@@ -138,6 +138,35 @@ def test_receivers_take_turns_when_messages_come_one_by_one() -> None:
     for number in range(9):
         sim.send(queue, make_message(str(number)))
     assert [len(receiver.take()) for receiver in receivers] == [3, 3, 3]
+
+
+class EagerReceiver(SimReceiver):
+    """Asks for the next message while it is handed one, as a front does that knows that there are more."""
+
+    def __init__(self, sim: Simulation, queue: QueueEntity) -> None:
+        super().__init__(1)
+        self._sim = sim
+        self._queue = queue
+
+    def deliver(self, deliveries: list[TakenMessage]) -> None:
+        super().deliver(deliveries)
+        self.credit += len(deliveries)
+        self._queue.main.pump(self._sim.now, self)
+
+
+@pytest.mark.one_node("its merge is called by what it serves")
+def test_receivers_that_ask_for_more_while_they_are_served_take_turns_too() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    sim.send(queue, *[make_message(str(number)) for number in range(6)])
+    receivers = [EagerReceiver(sim, queue) for _ in range(3)]
+    for receiver in receivers:
+        receiver.credit = 0
+        queue.main.attach(receiver, sim.now)
+    for receiver in receivers:
+        receiver.credit = 1
+    queue.main.pump(sim.now)
+    assert [receiver.ids() for receiver in receivers] == [["0", "3"], ["1", "4"], ["2", "5"]]
 
 
 def test_memory_does_not_grow_with_the_depth_of_the_queue() -> None:

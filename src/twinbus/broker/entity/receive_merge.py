@@ -5,9 +5,10 @@ and the fragments have turns: a share is taken from the one whose turn it is, an
 Not a little from each, because what is received together is settled together, and each store that has a part in that writes and
 syncs. A fragment that is not available has nothing ready and so costs nothing.
 
-Handing over can make more ready, or raise credit, in the same call. Such a call finds `_is_pumping` set and returns: the
-loop that runs looks again until nobody has credit or nothing is ready. Without that, a receiver further back in the
-round would be served inside the turn of another one, and the round would hand over messages by counts that are past.
+A receiver that is handed something may make more ready, or raise its credit, in the same call: a front gives back what it may
+not pass on, and asks for more where it knows that there is more. Such a call finds `_is_pumping` set and returns: the loop that
+runs looks again until nobody has credit or nothing is ready. Without that, whoever asks in its turn would be served before those
+behind it, and the round would hand over messages by counts that are past.
 """
 
 from collections import deque
