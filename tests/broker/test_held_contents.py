@@ -301,3 +301,16 @@ def test_nothing_can_be_done_with_a_content_that_is_not_here_but_asking_for_its_
     assert len(message.content) == len(taken[0].message.content)
     with pytest.raises(TypeError):
         b"".join([message.content])
+
+
+@pytest.mark.parametrize("outcome", [DeadLetter("why"), Abandon({"seen": 1})], ids=["dead letter", "properties"])
+def test_what_is_deleted_with_its_queue_before_it_is_read_again_fails(
+    sim: Simulation, queue: QueueEntity, outcome: Outcome
+) -> None:
+    taken = send_and_take(sim, queue)
+    deleted: Answer[None] = Answer()
+    sim.entities.delete("q", sim.now, deleted)
+    reply = sim.settle(queue.main, taken, outcome)
+    assert deleted.value is None
+    assert {type(error) for error in reply.errors.values()} == {FragmentUnavailable}
+    assert len(reply.errors) == len(NAMES)
