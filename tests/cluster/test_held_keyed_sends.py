@@ -2,15 +2,16 @@
 
 import pytest
 
+from tests.cluster.sent_messages import Sent
 from twinbus.cluster.moves import moves
 from twinbus.cluster.ownership import TAKEN_MAX
 from twinbus.cluster.peers.held_sends import HELD_BYTES_MAX, HELD_MAX
-from twinbus.errors import FragmentUnavailable, MessagingError, OutcomeUnknown
+from twinbus.errors import FragmentUnavailable, OutcomeUnknown
 from twinbus.model.descriptions import QueueDescription
 from twinbus.pairing.deciding.partitioning import Partitioning
 from twinbus.testing.cluster_simulation import ClusterSimulation
 from twinbus.testing.messages import make_message
-from twinbus.testing.simulation import Answer, EachReply, Simulation
+from twinbus.testing.simulation import EachReply, Simulation
 
 PARTITIONED = QueueDescription("q", enable_partitioning=True)
 GONE, LEFT = 1, 2
@@ -33,31 +34,6 @@ def key_at(sim: ClusterSimulation, node: int) -> tuple[str, int]:
     fragments = sim.entities.queue("q").main.fragments
     index, fragment = next(each for each in enumerate(fragments) if sim.owners[each[1].broker.index] == node)
     return Partitioning(len(fragments)).key_in(index), fragment.broker.index
-
-
-class Sent:
-    def __init__(
-        self, sim: ClusterSimulation, key: str | None, *, is_batch: bool, name: str = "m", body: bytes = b""
-    ) -> None:
-        self._is_batch = is_batch
-        queue, message = sim.entities.queue("q"), make_message(name, partition_key=key, body=body)
-        self.each, self.batch = EachReply(), Answer[list[int]]()
-        if is_batch:
-            queue.send_batch([message], sim.now, self.batch)
-        else:
-            queue.send_each([message], sim.now, self.each)
-
-    @property
-    def is_accepted(self) -> bool:
-        return self.batch.has_come and self.batch.error is None if self._is_batch else self.each.good == {0}
-
-    @property
-    def error(self) -> MessagingError | None:
-        return self.batch.error if self._is_batch else self.each.errors.get(0)
-
-    @property
-    def waits(self) -> bool:
-        return not self.is_accepted and self.error is None
 
 
 def lose_sight(sim: ClusterSimulation) -> None:

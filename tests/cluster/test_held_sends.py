@@ -2,13 +2,14 @@
 
 import pytest
 
+from tests.cluster.sent_messages import Sent
 from twinbus.cluster.peers.held_sends import CALL_BYTES, HELD_BYTES_MAX, HELD_MAX, HeldSends
-from twinbus.errors import FragmentUnavailable, MessagingError, OutcomeUnknown
+from twinbus.errors import FragmentUnavailable, OutcomeUnknown
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.cluster_simulation import ClusterSimulation, Link
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message
-from twinbus.testing.simulation import Answer, EachReply, Simulation
+from twinbus.testing.simulation import Answer, Simulation
 
 PARTITIONED = QueueDescription("q", enable_partitioning=True)
 
@@ -27,27 +28,6 @@ def sim(monkeypatch: pytest.MonkeyPatch) -> ClusterSimulation:
 
 def stores_of(sim: ClusterSimulation, node: int) -> list[int]:
     return [store for store, owner in enumerate(sim.owners) if owner == node]
-
-
-class Sent:
-    """A message without a key, by itself or as a batch."""
-
-    def __init__(self, sim: ClusterSimulation, *, is_batch: bool) -> None:
-        self._is_batch = is_batch
-        queue, message = sim.entities.queue("q"), make_message("m")
-        self.each, self.batch = EachReply(), Answer[list[int]]()
-        if is_batch:
-            queue.send_batch([message], sim.now, self.batch)
-        else:
-            queue.send_each([message], sim.now, self.each)
-
-    @property
-    def is_accepted(self) -> bool:
-        return self.batch.has_come and self.batch.error is None if self._is_batch else self.each.good == {0}
-
-    @property
-    def error(self) -> MessagingError | None:
-        return self.batch.error if self._is_batch else self.each.errors.get(0)
 
 
 def cut_from_others(sim: ClusterSimulation) -> None:

@@ -4,16 +4,15 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.simulation.landscape import LOCK_DURATION, Landscape
+from tests.simulation.forwarding_chain import rehearse_chain
+from tests.simulation.landscape import Landscape
 from tests.simulation.outlets import Mouth, Outlet
-from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.testing.cluster_nodes import Move
 from twinbus.testing.cluster_simulation import ClusterSimulation
 from twinbus.testing.simulation import Simulation
 
 SEEDS = 20
 STEPS = 500
-OFTEN = 1_000  # nothing is dead-lettered for being delivered too often
 
 
 @pytest.fixture(autouse=True)
@@ -75,22 +74,4 @@ class MovingLandscape(Landscape):
 @pytest.mark.rule("A11.5")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_chain_of_forwarding_loses_nothing(seed: int) -> None:
-    """Goal: at least once to the end of the chain, and nothing stays on the way."""
-
-    def build(sim: Simulation) -> None:
-        sim.queue(
-            QueueDescription("end", enable_partitioning=True, lock_duration=LOCK_DURATION, max_delivery_count=OFTEN)
-        )
-        sim.topic(TopicDescription("middle", enable_partitioning=seed % 2 == 0))
-        sim.subscription(SubscriptionDescription("middle", "on", forward_to="end"))
-        sim.queue(QueueDescription("first", enable_partitioning=seed % 3 == 0, forward_to="middle"))
-
-    mouths = [Mouth("first", lambda _: ("end",), is_scheduling=True), Mouth("end", lambda _: ("end",))]
-    landscape = MovingLandscape(seed, build, mouths, [Outlet("end")])
-    landscape.run(STEPS)
-    landscape.heal()
-    landscape.check()
-    assert landscape.move_count
-    entities = landscape.sim.entities
-    for entity in (entities.queue("first"), entities.subscription("middle", "on")):
-        assert list(landscape.names_in(entity.id)) == []
+    assert rehearse_chain(MovingLandscape, seed, STEPS).move_count

@@ -6,16 +6,13 @@ from tests.cluster import late_turmoil
 from tests.cluster.late_landscape import LateLandscape
 from tests.cluster.late_nodes import ClaimingNode
 from tests.measured import Measured
-from tests.simulation.landscape import LOCK_DURATION
-from tests.simulation.outlets import Mouth, Outlet
+from tests.simulation.forwarding_chain import rehearse_chain
 from twinbus.broker.consumer import ReceiveMode
-from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.testing import cluster_simulation
 from twinbus.testing.cluster_simulation import ClusterSimulation
 from twinbus.testing.simulation import Simulation
 
 STEPS = 350
-OFTEN = 1_000  # nothing is dead-lettered for being delivered too often
 
 
 @pytest.fixture(autouse=True)
@@ -36,23 +33,8 @@ def test_nothing_is_stuck_where_messages_are_received_and_deleted(seed: int) -> 
     late_turmoil.rehearse(seed, STEPS, mode=ReceiveMode.RECEIVE_AND_DELETE)
 
 
-def rehearse_forwarding(seed: int, steps: int) -> LateLandscape:
-    def build(sim: Simulation) -> None:
-        sim.queue(
-            QueueDescription("end", enable_partitioning=True, lock_duration=LOCK_DURATION, max_delivery_count=OFTEN)
-        )
-        sim.topic(TopicDescription("middle", enable_partitioning=seed % 2 == 0))
-        sim.subscription(SubscriptionDescription("middle", "on", forward_to="end"))
-        sim.queue(QueueDescription("first", enable_partitioning=seed % 3 == 0, forward_to="middle"))
-
-    mouths = [Mouth("first", lambda _: ("end",), is_scheduling=True), Mouth("end", lambda _: ("end",))]
-    landscape = LateLandscape(seed, build, mouths, [Outlet("end")])
-    landscape.run(steps)
-    landscape.heal()
-    landscape.check()
-    entities = landscape.sim.entities
-    landscape.check_forwarded(entities.queue("first").id, entities.subscription("middle", "on").id)
-    return landscape
+def rehearse_forwarding(seed: int, steps: int) -> None:
+    rehearse_chain(LateLandscape, seed, steps).check_nothing_is_forwarded()
 
 
 @pytest.mark.rule("A11.5")

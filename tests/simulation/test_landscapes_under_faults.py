@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.simulation.forwarding_chain import OFTEN, rehearse_chain
 from tests.simulation.landscape import LOCK_DURATION, Landscape
 from tests.simulation.outlets import Mouth, Outlet
 from twinbus.broker import held_contents
@@ -25,7 +26,6 @@ from twinbus.testing.simulation import Simulation
 
 SEEDS = 30
 STEPS = 500
-OFTEN = 1_000  # nothing is dead-lettered for being delivered too often
 
 
 def only(*paths: str) -> Callable[[str], tuple[str, ...]]:
@@ -201,27 +201,4 @@ def test_what_is_done_in_pieces_keeps_the_same_promises(seed: int) -> None:
 @pytest.mark.parametrize("detects_duplicates", [False, True])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_chain_of_forwarding_loses_nothing(seed: int, detects_duplicates: bool) -> None:
-    """Goal: at least once to the end of the chain, and once only where the end detects duplicates."""
-
-    def build(sim: Simulation) -> None:
-        sim.queue(
-            QueueDescription(
-                "end",
-                requires_duplicate_detection=detects_duplicates,
-                enable_partitioning=True,
-                lock_duration=LOCK_DURATION,
-                max_delivery_count=OFTEN,
-            )
-        )
-        sim.topic(TopicDescription("middle", enable_partitioning=seed % 2 == 0))
-        sim.subscription(SubscriptionDescription("middle", "on", forward_to="end"))
-        sim.queue(QueueDescription("first", enable_partitioning=seed % 3 == 0, forward_to="middle"))
-
-    mouths = [Mouth("first", only("end"), is_scheduling=True), Mouth("end", only("end"))]
-    landscape = Landscape(seed, build, mouths, [Outlet("end", is_unique=detects_duplicates)])
-    landscape.run(STEPS)
-    landscape.heal()
-    landscape.check()
-    entities = landscape.sim.entities
-    for entity in (entities.queue("first"), entities.subscription("middle", "on")):
-        assert list(landscape.names_in(entity.id)) == []
+    rehearse_chain(Landscape, seed, STEPS, detects_duplicates=detects_duplicates)

