@@ -9,6 +9,7 @@ membership     what makes a server one of several, and answers: what it answers 
 seat           what a node is told at its start: which of them it is, which stores are its own
 switchboard    what nodes ask each other through the supervisor, and turns for changes
 leash          a node's end of its connection to the supervisor
+word_line      what both ends of it are
 mesh           the lines of a node to all others, which messages take
 reception      accepts connections and hands each to the node with the fewest
 totals         the metrics of all nodes, past ones included

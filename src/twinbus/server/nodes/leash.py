@@ -1,23 +1,22 @@
 """A node's end of its connection to the supervisor: what it asks the other nodes, what it is asked, and its turns for changes.
 
-Messages are lines of JSON (`switchboard` says which). A second socket brings the connections of clients, each with a byte that
-says by which door it came. If the supervisor is gone, the process ends at once: what was acknowledged is durable, and somebody
-who starts the namespace again needs the folder.
+A second socket brings the connections of clients, each with a byte that says by which door it came. If the supervisor is gone, the
+process ends at once: what was acknowledged is durable, and somebody who starts the namespace again needs the folder.
 """
 
 import asyncio
-import json
 import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from twinbus.cluster.lines.error_values import KINDS
 from twinbus.errors import InternalError, MessagingError, OperationInProgress, OperationTimeout
 from twinbus.server.listening.ports import Door
 from twinbus.server.nodes.switchboard import Words
+from twinbus.server.nodes.word_line import WordLine
 
 log = logging.getLogger(__name__)
 
@@ -32,23 +31,19 @@ SUPERVISOR_GONE = 70
 """The exit code of a node whose supervisor has ended."""
 
 
-class Leash(asyncio.Protocol):
+class Leash(WordLine):
     def __init__(self) -> None:
+        super().__init__()
+        self.told, self.lost = self._told, self._lost
         self.nodes: list[int] = []  # that live, this one included
         self.answering: dict[str, Answering] = {}
         self.stopping = asyncio.Event()
-        self._transport: asyncio.Transport | None = None
-        self._unread = bytearray()
         self._last_number = 0
         self._asked: dict[int, asyncio.Future[Words]] = {}
         self._turns: dict[int, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     # To the supervisor
-
-    def say(self, words: Words) -> None:
-        if self._transport is not None:
-            self._transport.write(json.dumps(words).encode() + b"\n")
 
     async def ask(self, what: str, details: Words, timeout_s: float, to: int | None = None) -> Answers:
         """All other nodes, or one. Raises OperationTimeout if one of them does not answer, and InternalError if the one has ended."""
@@ -108,17 +103,7 @@ class Leash(asyncio.Protocol):
 
     # From the supervisor
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._unread += data
-        *lines, rest = self._unread.split(b"\n")
-        self._unread = bytearray(rest)
-        for line in lines:
-            self._told(json.loads(line))
-
-    def connection_lost(self, _: Exception | None) -> None:
+    def _lost(self) -> None:
         if not self.stopping.is_set():
             log.error("supervisor_gone")
             os._exit(SUPERVISOR_GONE)
@@ -126,10 +111,10 @@ class Leash(asyncio.Protocol):
     async def close(self) -> None:
         """When everything that was said is written."""
         self.stopping.set()
-        while self._transport is not None and self._transport.get_write_buffer_size():
+        while self.transport is not None and self.transport.get_write_buffer_size():
             await asyncio.sleep(0.001)
-        if self._transport is not None:
-            self._transport.close()
+        if self.transport is not None:
+            self.transport.close()
 
     def _told(self, words: Words) -> None:
         if "asked" in words:

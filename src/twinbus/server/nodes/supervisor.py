@@ -10,7 +10,6 @@ that it makes and hands to both, so there is no socket that anybody else could c
 """
 
 import asyncio
-import json
 import logging
 import os
 import pickle
@@ -23,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count as count_from
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import uvloop
 
@@ -42,6 +41,7 @@ from twinbus.server.nodes.seat import Seat, settings_of_one
 from twinbus.server.nodes.shared_counts import BEAT, SharedCounts, make_shared_memory
 from twinbus.server.nodes.switchboard import Switchboard, Words
 from twinbus.server.nodes.totals import Totals
+from twinbus.server.nodes.word_line import WordLine
 from twinbus.server.patience import Patience
 from twinbus.server.process_setup import set_up_process
 from twinbus.server.server_settings import ServerSettings
@@ -398,36 +398,12 @@ class Supervisor:
         task.add_done_callback(self._tasks.discard)
 
 
-class LeashEnd(asyncio.Protocol):
-    """The supervisor's end of a leash: lines of JSON."""
-
-    def __init__(self) -> None:
-        self.told: Callable[[Words], None] = lambda _: None
-        self.lost: Callable[[], None] = lambda: None
-        self._transport: asyncio.Transport | None = None
-        self._unread = bytearray()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._unread += data
-        *lines, rest = self._unread.split(b"\n")
-        self._unread = bytearray(rest)
-        for line in lines:
-            self.told(json.loads(line))
-
-    def connection_lost(self, _: Exception | None) -> None:
-        self._transport = None
-        self.lost()
-
-    def say(self, words: Words) -> None:
-        if self._transport is not None:
-            self._transport.write(json.dumps(words).encode() + b"\n")
+class LeashEnd(WordLine):
+    """The supervisor's."""
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
 
 def _write_seat(process: "subprocess.Popen[bytes]", seat: Seat) -> None:
