@@ -8,9 +8,13 @@ READY := $(VENV)/ready-$(WANTED)
 SPARK_READY := $(VENV)/spark-ready-$(WANTED)
 SITE := build/site-venv
 SITE_READY := $(SITE)/ready
+# pytest rewrites a thousand modules, and a test may start a dozen processes: without this, environments that ask for no bytecode pay for
+# that with every start. None of it is written beside the sources.
+export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 INSTALL = PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: run demo check test test-core test-namespaces test-commands test-spark test-outages test-interop hosts nightly mutants lint bench docs pages site compatibility clean setup
+.PHONY: run demo check quick test test-core test-namespaces test-commands test-spark test-outages test-interop hosts nightly mutants lint bench docs pages site compatibility clean setup
 .DEFAULT_GOAL := run
 
 run: $(READY)
@@ -20,7 +24,10 @@ demo: $(SPARK_READY)
 	@$(BIN)/twinbus rehearse --report rehearsal.html
 
 # For every day: lint, and the tests that start no namespace, on two cores.
-check: lint
+check: $(SPARK_READY)
+	@$(MAKE) --no-print-directory -j2 lint quick
+
+quick: $(SPARK_READY)
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(QUICK:%=tests/%)
 
 QUICK := amqp broker contract contract_a definitions docs gateway management meter model mutants store

@@ -1,5 +1,6 @@
 """Messages repaired where they lie: moved home or elsewhere, changed on the way, or removed; in one place at every moment."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
@@ -572,9 +573,7 @@ def test_a_queue_that_is_full_takes_nothing_and_the_messages_stay(sim: Simulatio
     assert source.dead_letter.counts().active == 64
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_repair_to_another_queue_killed_anywhere_arrives_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where both queues have fragments in the same stores."""
+def rehearse_to_another_queue(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
     monkeypatch.setattr(repair, "STEP_COUNT_MAX", random.randint(1, 5))
     sim = Simulation(4, seed=seed)
@@ -601,10 +600,13 @@ def test_a_repair_to_another_queue_killed_anywhere_arrives_once(seed: int, monke
     assert queue.dead_letter.counts().active == queue.transfer_counts().active == 0
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_a_repair_killed_anywhere_and_resumed_loses_doubles_and_changes_nothing(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("seed", range(6))
+def test_a_repair_to_another_queue_killed_anywhere_arrives_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where both queues have fragments in the same stores."""
+    rehearse_to_another_queue(seed, monkeypatch)
+
+
+def rehearse_and_resume(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store is stepped by hand; after some steps the process ends, or a store is lost, and the repair starts again."""
     random = Random(seed)
     monkeypatch.setattr(repair, "STEP_COUNT_MAX", random.randint(1, 5))
@@ -640,3 +642,20 @@ def test_a_repair_killed_anywhere_and_resumed_loses_doubles_and_changes_nothing(
     assert sorted(message_id_of(each.message.content) for each in home) == sorted(sent)
     assert all(application_properties(each.message.content) == {"colour": "red"} for each in home)
     assert names(sim, queue.dead_letter) == sorted(f"bad {number}" for number in range(10))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_repair_killed_anywhere_and_resumed_loses_doubles_and_changes_nothing(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearse_and_resume(seed, monkeypatch)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("rehearse", [rehearse_to_another_queue, rehearse_and_resume])
+@pytest.mark.parametrize("first", range(100, 500, 50))
+def test_repairs_killed_anywhere_are_resumed_in_many_histories(
+    first: int, rehearse: Callable[[int, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(first, first + 50):
+        rehearse(seed, monkeypatch)
