@@ -26,6 +26,9 @@ DATABASE = "bus"
 NOBODY = 65534
 PREFIX = "twinbus-pg-"
 """Of the folders of servers."""
+MEMORY = Path("/dev/shm")
+"""Where the system has it, with room: a server that does not sync is there, since each test creates and drops a hundred files of it."""
+MEMORY_BYTES_MIN = 4 << 30
 MAKER = "maker"
 """A file in that folder which the process that made it holds."""
 USER_ID = NOBODY if os.geteuid() == 0 else None
@@ -64,6 +67,11 @@ def programs() -> Path:
     return there / "bin"
 
 
+def _memory() -> Path | None:
+    is_there = MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN
+    return MEMORY if is_there else None
+
+
 def _mount(folder: Path, size_mb: int) -> bool:
     if os.geteuid() != 0:
         return False
@@ -74,7 +82,7 @@ def _mount(folder: Path, size_mb: int) -> bool:
 @cache
 def remove_left_overs() -> None:
     """Servers of runs that were killed."""
-    for maker in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{MAKER}"):
+    for maker in [each for place in (tempfile.gettempdir(), MEMORY) for each in Path(place).glob(f"{PREFIX}*/{MAKER}")]:
         held = hold(maker)
         if held is not None:
             _end_server_in(maker.parent)
@@ -99,7 +107,7 @@ class PostgresServer:
     ) -> None:
         """`disk_mb`: on a disk of its own of this size, where that can be made: by root, and not in every container."""
         remove_left_overs()
-        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=None if syncs or disk_mb is not None else _memory()))
         self.has_disk = disk_mb is not None and _mount(self.folder, disk_mb)
         self._held = hold_new(self.folder / MAKER)
         self._settings = {**SETTINGS, "fsync": "on" if syncs else "off", **(settings or {})}
