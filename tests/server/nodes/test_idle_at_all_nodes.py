@@ -194,6 +194,11 @@ async def test_a_deletion_that_comes_too_late_is_refused(nodes: Nodes) -> None:
     assert nodes.found("q") == NODES
 
 
+async def test_a_deletion_that_a_node_of_an_earlier_release_asks_for_is_done(nodes: Nodes) -> None:
+    await nodes.do(nodes.ways[1].answering[DELETE]({"path": "q"}))
+    assert nodes.found("q") == [0, 2]
+
+
 async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not is_so():

@@ -60,7 +60,8 @@ class Answers:
 
     async def _delete(self, details: Words) -> None:
         await self._ready()
-        await self.follower.delete(details["path"], is_closed=details["is_closed"])
+        # A node of an earlier release closes nothing, and does not say so.
+        await self.follower.delete(details["path"], is_closed=details.get("is_closed", False))
 
     async def _access_rules(self, _: Words) -> None:
         server = await self._ready()
