@@ -152,11 +152,29 @@ def test_what_is_sent_puts_the_heartbeat_off() -> None:
     assert script.raw() == b""
 
 
+@pytest.mark.parametrize("in_pieces", [False, True], ids=["in one", "in pieces"])
+def test_what_is_sent_between_two_ticks_puts_the_heartbeat_off(in_pieces: bool) -> None:
+    script = Script().open()
+    script.connection.tick(NOON + 6_000)
+    script.connection.begin()
+    assert script.connection.pieces_to_send() if in_pieces else script.raw()
+    assert script.connection.tick(NOON + 15_999) == NOON + 16_000
+    assert script.raw() == b""
+
+
+def test_to_look_whether_there_is_something_to_send_puts_no_heartbeat_off() -> None:
+    script = Script().open()
+    script.connection.tick(NOON + 6_000)
+    assert script.connection.pieces_to_send() == []
+    script.connection.tick(NOON + 10_000)
+    assert script.connection.pieces_to_send() == [EMPTY_FRAME]
+
+
 def test_a_silent_peer_is_given_up_after_twice_the_idle_timeout() -> None:
-    script = Script(idle_timeout=60_000).open()
+    script = Script(idle_timeout=60_000, close_timeout=30_000).open()
     script.connection.tick(NOON + 119_999)
     script.raw()
-    script.connection.tick(NOON + 120_000)
+    assert script.connection.tick(NOON + 120_000) == NOON + 150_000, "when it has had time to answer"
     (close,) = script.heard()
     assert isinstance(close, Close)
     assert close.error is not None
@@ -185,6 +203,16 @@ def test_a_connection_is_not_silent_because_the_clock_was_set(by: int) -> None:
     script.raw()
     script.connection.tick(NOON + by + 120_000)
     assert isinstance(script.heard()[0], Close)
+
+
+@pytest.mark.parametrize("by", [3_600_000, -3_600_000], ids=["forward", "back"])
+def test_what_is_sent_after_the_clock_was_set_puts_the_heartbeat_off_by_as_long_as_ever(by: int) -> None:
+    script = Script().open()
+    script.connection.clock_stepped(by)
+    script.connection.begin()
+    assert script.raw()
+    assert script.connection.tick(NOON + by + 9_999) == NOON + by + 10_000
+    assert script.raw() == b""
 
 
 @pytest.mark.parametrize("by", [3_600_000, -3_600_000], ids=["forward", "back"])

@@ -30,6 +30,7 @@ from twinbus.amqp.events import (
     OversizeDelivery,
 )
 from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.amqp.link import LinkState
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.errors import EntityNotFound, Unauthorized
 
@@ -251,6 +252,7 @@ def test_a_detach_whose_answer_is_held_is_answered_after_what_is_still_owed() ->
     disposition, detach = script.heard()
     assert isinstance(disposition, Disposition)
     assert detach == Detach(handle=0, closed=False)
+    assert link.state is LinkState.GONE
     script.receiver()
 
 

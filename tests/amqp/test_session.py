@@ -162,7 +162,9 @@ def test_transfers_wait_for_the_peers_window_and_keep_their_order() -> None:
     ((transfer, payload),) = script.heard_payloads()
     assert isinstance(transfer, Transfer)
     assert (transfer.delivery_id, payload) == (5, b"payload 5")
-    assert script.end.only(CreditChanged).credit == 4
+    assert script.connection.held_back_size == 0
+    changed = script.end.only(CreditChanged)
+    assert (changed.credit, changed.is_news) == (4, False), "the client said nothing of credit"
 
 
 def test_a_window_that_opens_tells_every_sender_with_credit() -> None:

@@ -184,6 +184,15 @@ def test_noise_is_forgotten_after_a_while() -> None:
         script.now += NOISE_FORGOTTEN_AFTER
 
 
+def test_noise_is_not_forgotten_because_the_clock_was_set() -> None:
+    script = Script(noise_count_max=250).open()
+    for _ in range(2):
+        assert noise(script) is None
+        script.connection.clock_stepped(3_600_000)
+        script.now += 3_600_000
+    assert noise(script) == RESOURCE_LIMIT_EXCEEDED
+
+
 def test_the_end_by_noise_is_reported_with_the_read_that_brought_it() -> None:
     script = Script(noise_count_max=250).open()
     data = EMPTY_FRAME * 1_000

@@ -14,6 +14,7 @@ from twinbus.amqp.codec.frames import encode_frame
 from twinbus.amqp.codec.performatives import SENDER, Detach, Transfer
 from twinbus.amqp.codec.transfer_writer import FrontedPayload
 from twinbus.amqp.codec.types import UInt
+from twinbus.amqp.connection_context import PIECE_SIZE_MIN, Outbox
 from twinbus.amqp.events import (
     Deliveries,
     Dispositions,
@@ -262,6 +263,19 @@ def test_large_payloads_are_sent_from_where_they_are_and_their_front_before_them
     ]
 
 
+def test_what_is_to_be_sent_comes_once_and_no_piece_of_it_is_empty() -> None:
+    outbox, large = Outbox(), bytes(PIECE_SIZE_MIN)
+    assert outbox.take_pieces() == []
+    for parts, pieces in (
+        ([large, large], [large, large]),
+        ([b"a", b"b", large, b"c", b"d"], [b"ab", large, b"cd"]),
+        ([b"a", b"b"], [b"ab"]),
+    ):
+        outbox.parts += parts
+        assert outbox.take_pieces() == pieces
+        assert outbox.take_pieces() == []
+
+
 def test_a_front_that_is_larger_than_a_frame_is_sent_in_several() -> None:
     front, rest, wire = bytes(range(256)) * 8, b"rest" * 100, Wire(client={"frame_size_max": 512}).open()
     session, _ = wire.session()
@@ -395,6 +409,7 @@ def test_over_the_limit_of_all_connections_the_one_that_holds_most_loses_its_byt
         partials[budget].add(bytes(size), None, settled=False)
         budget.hold(partials[budget])
     assert partials[greedy].is_dropped
+    assert partials[greedy].parts == []
     assert (greedy.size, modest.size, shared.size) == (0, 401, 401)
     assert not partials[modest].is_dropped
     assert shared.dropped_count == 1
@@ -414,6 +429,23 @@ def test_a_message_whose_bytes_are_gone_already_is_not_counted_as_dropped_again(
     going_on.add(bytes(1_001), None, settled=False)
     budget.hold(going_on)
     assert (shared.size, shared.dropped_count) == (0, 1)
+
+
+def test_a_message_counts_as_dropped_however_little_of_it_had_come() -> None:
+    budget = ReassemblyBudget(10_000)
+    for content in (b"x", b""):
+        partial = PartialDelivery(0, b"t", 0, False, None, size_max=10_000)
+        partial.add(content, None, settled=False)
+        budget.hold(partial)
+    assert budget.drop_all() == 1
+
+
+def test_a_message_that_is_never_reported_leaves_no_bytes() -> None:
+    partial = PartialDelivery(0, b"t", 0, False, None, size_max=10_000)
+    partial.add(b"x", None, settled=False)
+    partial.ignore()
+    partial.add(b"x", None, settled=False)
+    assert (partial.is_ignored, partial.parts, partial.held_size) == (True, [], 0)
 
 
 def test_a_connection_that_holds_nothing_any_more_is_forgotten() -> None:
