@@ -275,6 +275,14 @@ def test_claims_leave_locked_messages_to_their_receivers_and_take_them_once_they
     assert (counts.active, counts.deferred, counts.size_bytes) == (0, 0, 0)
 
 
+def test_a_claim_passes_over_a_locked_message_among_free_ones(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("plain"))
+    send(sim, queue, 5)
+    first, _, third = sim.receiver(queue.main, 3).take()
+    sim.settle(queue.main, [first, third], RELEASE)
+    assert claim(sim, queue, 100, "spark-0000000000000001") == [1, 3, 4, 5]
+
+
 def test_a_claim_does_not_read_past_what_was_claimed_before(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("plain"))
     send(sim, queue, 60)

@@ -382,6 +382,7 @@ def test_two_minutes_after_its_first_operation_a_transaction_is_rolled_back(sim:
     error = commit(sim, transaction).error
     assert isinstance(error, TransactionTimeout)
     assert (DURATION_MAX, error.condition) == (120_000, "amqp:transaction:timeout")
+    assert "for 2 minutes" in str(error)
 
 
 def test_a_transaction_commits_just_before_its_two_minutes_are_over(sim: Simulation, queue: QueueEntity) -> None:

@@ -163,6 +163,16 @@ def test_counters_of_deleted_entities_are_forgotten_beyond_a_number_of_names_the
     assert traffic.of("deleted2").stopwatch is traffic.stopwatch
 
 
+def test_where_many_entities_are_there_half_as_many_names_more_are_taken_before_deleted_ones_are_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(namespace_view, "NAMES_MAX", 4)
+    traffic = Traffic(name_at=lambda path: path if path.startswith("here") else None)
+    for name in ("here0", "here1", "here2", "here3", "deleted0", "deleted1", "deleted2"):
+        traffic.of(name)
+    assert list(traffic.entities) == ["here0", "here1", "here2", "here3", "deleted1", "deleted2"]
+
+
 def test_what_is_counted_of_an_entity_that_is_there_stays_however_many_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

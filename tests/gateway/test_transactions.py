@@ -13,8 +13,10 @@ from twinbus.amqp.codec.types import Long, Symbol, Timestamp, Value
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.fragment_transaction import DURATION_MAX, MESSAGES_MAX
+from twinbus.errors import ServerBusy
 from twinbus.gateway import transaction_room
 from twinbus.gateway.requests.handlers import HANDLERS, InTransaction
+from twinbus.gateway.transaction_room import TransactionRoom
 from twinbus.model import wire_names
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message_limits import MESSAGE_SIZE_MAX
@@ -336,6 +338,17 @@ def test_what_the_open_transactions_of_all_connections_hold_in_memory_has_a_limi
     clients[1].gateway.lost(front.sim.now)
     assert send(clients[0], senders[0], controls[0].declare(), payload("x" * 400)) == [None]
     assert send(clients[0], senders[0], controls[0].declare(), payload("x" * 400)) == ["com.microsoft:server-busy"]
+
+
+def test_what_ended_transactions_held_is_room_to_the_last_byte() -> None:
+    class Holder:
+        size_bytes = 0
+
+    room, ended, other = TransactionRoom(), Holder(), Holder()
+    room.check(ended, transaction_room.SHARED_SIZE_MAX)
+    room.check(other, transaction_room.SHARED_SIZE_MAX)
+    with pytest.raises(ServerBusy):
+        room.check(other, transaction_room.SHARED_SIZE_MAX + 1)
 
 
 def taken_in_transaction(client: Client) -> tuple[Control, bytes, IncomingLink, int]:

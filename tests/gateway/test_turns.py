@@ -6,6 +6,7 @@ import pytest
 
 from twinbus.gateway.turns import (
     KNOWN_TURN_S,
+    MODEST_S,
     SHARE_FIRST,
     SHARE_MAX,
     SHARE_MIN,
@@ -105,6 +106,13 @@ def test_who_used_much_lately_waits_when_the_turn_is_used_up() -> None:
     other.take_turn()
     loop.turns.used(greedy.share, 0.0, is_behind=False)
     assert loop.turns.is_open_to(greedy.share)
+
+
+def test_a_connection_is_modest_below_its_debt_and_not_at_it() -> None:
+    for seconds, is_modest in ((0.9 * MODEST_S, True), (MODEST_S, False)):
+        share = Share()
+        share.used(seconds, 100.0, is_behind=False)
+        assert share.is_modest is is_modest
 
 
 def test_strangers_share_less_of_a_turn_and_leave_the_known_theirs() -> None:
