@@ -71,6 +71,22 @@ def test_a_range_among_dispositions_of_one_message_each_settles_all_of_it() -> N
     assert link.unsettled_count == 0
 
 
+def test_what_a_sender_settles_among_what_a_receiver_settles_is_none_of_what_was_sent_to_it() -> None:
+    script, link = receiving(4)
+    roles = (RECEIVER, SENDER, RECEIVER, SENDER)
+    script.feed(b"".join([encode_disposition(0, role, n, n, True, ACCEPTED) for n, role in enumerate(roles)]))
+    assert script.end.only(Dispositions).deliveries == [(0, b"0"), (2, b"2")]
+    assert link.unsettled_count == 2
+
+
+def test_a_number_of_another_type_among_dispositions_is_as_wrong_as_in_one_alone() -> None:
+    script, _ = receiving(3)
+    first, second = [encode_disposition(0, RECEIVER, number, number, True, ACCEPTED) for number in (0, 1)]
+    last_at = second.rindex(b"\x70\x00\x00\x00\x01")
+    script.feed(first + second[:last_at] + b"\x73" + second[last_at + 1 :])
+    assert script.end.only(ConnectionClosed).error is not None
+
+
 def test_dispositions_with_the_same_error_come_as_one_event() -> None:
     script, _ = receiving(3)
     state = Rejected(error=ErrorCondition(condition="com.microsoft:dead-letter", description="why"))

@@ -299,5 +299,18 @@ def test_a_packed_page_has_the_payloads_of_the_same_range(
         first = page.next_number
 
 
+def test_a_filter_that_finds_nothing_ends_a_packed_page_and_expired_messages_do_not(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peek_operations, "SCANS_MAX", 3)
+    queue = sim.queue(QueueDescription("packed"))
+    sim.send(queue, *[make_message(str(number), time_to_live=1_000 if number < 9 else None) for number in range(10)])
+    nothing = sim.ask(queue.main, PeekPacked(1, 10, 2, ANY_STATE, SqlFilter("sys.MessageId = '9'"))).value
+    assert (len(unpack_numbers(nothing.sizes)), nothing.next_number) == (0, 7)
+    sim.clock.advance(2_000)
+    found = sim.ask(queue.main, PeekPacked(1, 10, 2)).value
+    assert (len(unpack_numbers(found.sizes)), found.next_number) == (1, None)
+
+
 def test_a_packed_page_outside_the_fragment_is_refused(sim: Simulation, queue: QueueEntity) -> None:
     assert isinstance(sim.ask(queue.main, PeekPacked(5, 4, 3)).error, ArgumentError)

@@ -7,15 +7,13 @@ IEEE 754 (what the Python SDK writes)        .NET's AMQP library (what every SDK
                                               4-15    significand, 96 bits
 """
 
-# The exponents whose bits 7 and 8 are zero around the bias of 6176: the .NET layout has no room for those two.
+# The exponents whose bits 7 and 8 are zero around the bias of 6176: the .NET layout has no room for those two. What is in that
+# layout already has, read as IEEE 754, an exponent around 1,600.
 _EXPONENTS = range(6144, 6272)
-_NET_FIRST_BYTE = _EXPONENTS.start >> 9
 
 
 def to_net_layout(value: bytes) -> bytes:
     """The same number in the layout of .NET; unchanged if it is in that layout already, or does not fit it."""
-    if value[0] & 0x7F == _NET_FIRST_BYTE and value[2:4] == b"\x00\x00":
-        return value
     number = int.from_bytes(value, "big")
     biased = number >> 113 & 0x3FFF
     significand = number & (1 << 113) - 1

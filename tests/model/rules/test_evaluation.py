@@ -9,6 +9,7 @@ from tests.model.rules.strategies import evaluable_filters, messages
 from tests.model.rules.views import view_of
 from twinbus.amqp.codec.types import Described, Float, Int, Long, Short, Symbol, Timestamp, UInt, ULong
 from twinbus.errors import ArgumentError, FilterError
+from twinbus.model.rules.arithmetic import OPERATIONS
 from twinbus.model.rules.compiler import Compiler
 from twinbus.model.rules.nodes import Predicate
 from twinbus.model.rules.parser import parse_filter
@@ -130,6 +131,7 @@ def test_exists_asks_for_the_property_and_not_for_its_value() -> None:
         "-7 / 2 = -3",
         "7 % 3 = 1",
         "-7 % 3 = -1",
+        "7 % 2.5 = 2",
         "7 / 2.0 = 3.5",
         "7.5 % 2 = 1.5",
         "2 + 3 * 4 = 14",
@@ -145,6 +147,11 @@ def test_exists_asks_for_the_property_and_not_for_its_value() -> None:
 )
 def test_arithmetic_is_that_of_64_bit_integers_and_doubles(text: str) -> None:
     assert outcome(text) is True
+
+
+def test_the_remainder_of_a_double_has_its_sign_also_if_it_is_zero() -> None:
+    for zero in (0.0, -0.0):
+        assert str(OPERATIONS["%"](zero, 2)) == str(zero)
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,15 @@ def test_a_search_in_a_long_text_goes_on_right_behind_what_was_found(
         assert like_matcher(pattern, None)(text) is expected
 
 
+@pytest.mark.parametrize(("text", "expected"), [("abc", False), ("abcbc", True), ("abcxbcx", True)])
+def test_a_search_in_a_long_text_finds_no_character_twice(
+    text: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(like_module, "STEPS_FEW", -1)
+    for pattern in ("%a_c%c%", "%a_c%bc%"):
+        assert like_matcher(pattern, None)(text) is expected
+
+
 def test_what_is_made_of_a_pattern_is_remembered_unless_it_is_long() -> None:
     """Patterns may come with messages, and what is made of a long one takes megabytes."""
     short, long = "a%" * (REMEMBERED_LENGTH_MAX // 2), "a%" * (REMEMBERED_LENGTH_MAX // 2) + "b"
