@@ -17,10 +17,10 @@ from twinbus.broker.commands import (
 from twinbus.broker.consumer import ReceiveMode, SessionLock, SessionRequest, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.session_desk import DETACH_SLACK
-from twinbus.broker.fragment import settlement
+from twinbus.broker.fragment import lane, settlement
 from twinbus.broker.fragment.message_sessions import STALE_ENTRIES_MAX, MessageSessions
 from twinbus.broker.moved_locks import MovedLocks, MovedSession
-from twinbus.broker.outcomes import COMPLETE, Abandon, Defer
+from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, Defer
 from twinbus.clock import Millis
 from twinbus.errors import (
     FragmentUnavailable,
@@ -861,6 +861,40 @@ def test_a_session_whose_store_moves_keeps_what_it_has_locked_and_gets_the_rest(
     queue.main.detach(receiver, sim.now)
     sim.run()
     assert session_receiver(sim, queue, "S").ids() == ["next"]
+
+
+@pytest.mark.one_node("the store is moved by hand")
+def test_what_a_session_has_locked_is_not_handed_over_again_however_little_is_read_at_a_time_after_a_move(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "READY_COUNT_MAX", 2)
+    queue = sim.queue(QueueDescription("s", requires_session=True, lock_duration=LOCK))
+    send(sim, queue, "S", "first", "second", "third", "fourth", "next")
+    receiver = session_receiver(sim, queue, "S", 4)
+    sim.settle(queue.main, receiver.take()[:1], RELEASE)
+    moved_by_hand(sim, queue, receiver)
+    assert receiver.ids() == ["first", "next"]
+
+
+@pytest.mark.one_node("the store is moved by hand")
+def test_a_session_without_messages_whose_store_moves_gets_what_is_sent_later(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("s", requires_session=True, lock_duration=LOCK))
+    receiver = session_receiver(sim, queue, "S", 1)
+    moved_by_hand(sim, queue, receiver)
+    send(sim, queue, "S", "later")
+    assert receiver.ids() == ["later"]
+
+
+def moved_by_hand(sim: Simulation, queue: QueueEntity, receiver: SimReceiver) -> None:
+    """With the message session that the receiver holds."""
+    fragment = queue.main.fragments[0]
+    assert receiver.session is not None
+    moved = MovedLocks(fragment.locks.moved(), [MovedSession(receiver.session, list(fragment.locks.held))])
+    (memory,) = Load([fragment.what_to_remember]).run(sim.ports[fragment.broker.index].store)
+    fragment.load(memory, sim.now, moved)
+    receiver.credit = 9
+    queue.main.pump(sim.now, receiver)
+    sim.run()
 
 
 def test_sessions_are_counted_and_those_with_most_messages_come_first(sim: Simulation, queue: QueueEntity) -> None:

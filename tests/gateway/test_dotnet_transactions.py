@@ -376,12 +376,16 @@ def test_a_link_that_never_got_a_message_session_is_no_home(front: Front, gives_
 
 
 @pytest.mark.rule("A7.8")
+@pytest.mark.parametrize("is_another_gone", [False, True], ids=["alone", "and another one has given up"])
 def test_a_link_that_waits_for_a_message_session_keeps_the_home_before_those_that_are_attached_meanwhile(
-    front: Front,
+    front: Front, is_another_gone: bool
 ) -> None:
     queue = front.sim.queue(QueueDescription("sessions", requires_session=True))
     client = DotNet(front)
+    another = client.session_receiver("sessions") if is_another_gone else None
     waiting = client.session_receiver("sessions")
+    if another is not None:
+        client.wire.say(1, "detach", UInt(another), True, None)
     sender = client.sender("b")
     front.sim.send(queue, make_message("in", session_id="s"))
     client.wire.flow(1, waiting, 1)
