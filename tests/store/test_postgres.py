@@ -23,7 +23,17 @@ from twinbus.store.durable import DurableStore
 from twinbus.store.postgres import connection as postgres_connection
 from twinbus.store.postgres.connection import Connection, in_our_words
 from twinbus.store.postgres.journal import PART_BYTES
-from twinbus.store.postgres.lease import LEASE_S, NO_RENEWAL, TAKEN, TRUSTED_S, LeaseKeeper, lease_states
+from twinbus.store.postgres.lease import (
+    ENDS_TOGETHER_S,
+    LEASE_S,
+    NO_RENEWAL,
+    RENEW_EVERY_S,
+    TAKEN,
+    TRUSTED_S,
+    LeaseKeeper,
+    lease_states,
+    until_an_end,
+)
 from twinbus.store.postgres.place import Owner, PostgresPlace, has_secret, server_of
 from twinbus.store.postgres.statements import JOURNAL_COUNT
 from twinbus.store.postgres.store import PostgresStore
@@ -723,3 +733,17 @@ def test_a_thousand_successors_see_every_acknowledged_commit(here: PostgresPlace
         where = PostgresPlace(here.dsn, f"{here.namespace}r{number}", 0, 1)
         race(where)
         run_sql(where, f'DROP SCHEMA "{where.schema}" CASCADE')
+
+
+@pytest.mark.parametrize(
+    ("left_s", "expected"),
+    [
+        ([], RENEW_EVERY_S),
+        ([4.9, 4.2], RENEW_EVERY_S),
+        ([4.9, 0.3], 0.3 + ENDS_TOGETHER_S),
+        ([4.9, 0.0], RENEW_EVERY_S),
+    ],
+    ids=["nobody has any", "all are renewed", "one is about to end", "one has ended long ago"],
+)
+def test_leases_are_looked_at_every_second_and_when_one_of_them_ends(left_s: list[float], expected: float) -> None:
+    assert until_an_end(left_s) == expected

@@ -15,6 +15,7 @@ from twinbus.store.changes import AlteredTogether, DuplicatesSeen, Enqueued, Rem
 from twinbus.store.damage import Damage
 from twinbus.store.folder import table_check
 from twinbus.store.folder.folder_check import check_folder
+from twinbus.store.folder.medium import FolderTables
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME
 
@@ -102,6 +103,25 @@ def test_a_message_with_a_wrong_fact_is_set_aside_when_it_is_read_and_the_others
         assert store.check(-1).checked == 6 + 3 + 2
     with closing(opened(folder)) as store:
         assert len(store.damage()) == 1, "the next time everything adds up"
+
+
+def test_a_message_that_cannot_be_set_aside_ends_the_store_and_stays(folder: Path) -> None:
+    change(folder, f"UPDATE messages SET due_at = due_at - 1 WHERE {message(2)}")
+    with closing(opened(folder)) as store:
+        tables = store._opened_tables
+        assert isinstance(tables, FolderTables)
+        no_room = "BEGIN SELECT RAISE (ABORT, 'no room'); END"
+        tables._reader.execute(f"CREATE TEMP TRIGGER no_room BEFORE INSERT ON main.damaged {no_room}")
+        with pytest.raises(StoreDamaged, match="could not be set aside: no room"):
+            store.check(-1)
+        with pytest.raises(StoreUnavailable, match="could not be set aside: no room"):
+            store.summaries()
+        with closing(sqlite3.connect(folder / FILE_NAME, timeout=0)) as other:
+            other.execute("BEGIN IMMEDIATE")  # nothing is left under way
+    with closing(opened(folder)) as store:
+        assert store.damage() == []
+        with pytest.raises(StoreUnavailable, match=r"message 2 \("):
+            store.check(-1)
 
 
 READS: dict[str, Callable[[FolderStore], object]] = {

@@ -210,20 +210,6 @@ def test_a_lease_that_is_not_renewed_is_seen_to_be_over_when_it_ends_and_not_a_s
         store.close()
 
 
-@pytest.mark.parametrize(
-    ("left_s", "expected"),
-    [
-        ([], lease.RENEW_EVERY_S),
-        ([4.9, 4.2], lease.RENEW_EVERY_S),
-        ([4.9, 0.3], 0.3 + lease.ENDS_TOGETHER_S),
-        ([4.9, 0.0], lease.RENEW_EVERY_S),
-    ],
-    ids=["nobody has any", "all are renewed", "one is about to end", "one has ended long ago"],
-)
-def test_leases_are_looked_at_every_second_and_when_one_of_them_ends(left_s: list[float], expected: float) -> None:
-    assert lease.until_an_end(left_s) == expected
-
-
 def test_a_node_that_is_given_another_number_of_databases_is_refused(join: Join) -> None:
     one = join("one")
     other = Register(one.place, Owner.this_process(), "other", 2)
