@@ -13,6 +13,7 @@ from twinbus.broker.fragment.lane import (
     Lane,
 )
 from twinbus.broker.wide_lanes import WideLanes
+from twinbus.errors import EntityDisabled
 from twinbus.model.descriptions import QueueDescription
 from twinbus.store.changes import StoredMessage
 from twinbus.testing.messages import make_message
@@ -143,6 +144,8 @@ def test_a_backlog_is_read_in_a_wide_lane_where_there_is_one_fragment(is_partiti
     (fragment,) = [each for each in queue.main.fragments if each.tally.active_count]
     sim.receiver(queue.main, 2 * READY_COUNT_MAX)
     assert fragment.lane.is_wide is not is_partitioned
+    queue.main.close(EntityDisabled("Nothing can be received."))
+    assert not fragment.lane.is_wide
 
 
 def test_a_lane_that_is_dropped_or_narrowed_makes_room_for_another_wide_one() -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.contract.rows import HERE, holding, row
 from twinbus.store.changes import DuplicatesSeen, Enqueued, SessionStateSet
 from twinbus.store.folder.folder_check import check_folder
+from twinbus.store.folder.journal import segment_numbers, segment_path
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME
 from twinbus.store.store_limits import StoreLimits
@@ -62,6 +63,12 @@ def test_a_state_or_key_that_is_not_what_was_written_is_named(folder: Path, stat
 
 def test_a_folder_that_no_store_was_ever_opened_in_has_no_damage(tmp_path: Path) -> None:
     assert check_folder(tmp_path, None) == []
+
+
+def test_a_segment_that_a_crash_left_although_the_tables_hold_it_is_no_damage(folder: Path) -> None:
+    segment_path(folder, segment_numbers(folder)[0] - 1).write_bytes(b"nobody reads it")
+    assert check_folder(folder, None) == []
+    FolderStore(folder).close()
 
 
 def test_tables_of_another_version_are_reported_and_not_read(folder: Path) -> None:

@@ -37,6 +37,7 @@ from twinbus.store.postgres.lease import (
 from twinbus.store.postgres.place import Owner, PostgresPlace, has_secret, server_of
 from twinbus.store.postgres.statements import JOURNAL_COUNT
 from twinbus.store.postgres.store import PostgresStore
+from twinbus.store.postgres.tables import PostgresTables
 from twinbus.store.store_limits import StoreLimits
 
 EIGHT_ENTRIES = StoreLimits(segment_entries_max=8)
@@ -57,6 +58,28 @@ def test_what_was_committed_is_there_for_the_next_owner(here: PostgresPlace) -> 
     successor = opened(here)
     assert everything(successor) == [row(1), row(2, b"")]
     successor.close()
+
+
+def test_a_server_of_a_version_that_is_too_old_is_refused(
+    here: PostgresPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(here.dsn) as connection:
+        version = connection.info.server_version
+    monkeypatch.setattr(postgres_connection, "SERVER_VERSION_MIN", version + 1)
+    with pytest.raises(StoreDamaged, match="Use PostgreSQL 15 or later"):
+        opened(here)
+    monkeypatch.setattr(postgres_connection, "SERVER_VERSION_MIN", version)
+    opened(here).close()
+
+
+def test_a_store_that_is_closed_leaves_no_connection(here: PostgresPlace) -> None:
+    store = opened(here)
+    tables = store._opened_tables
+    assert isinstance(tables, PostgresTables)
+    connections = [tables._reader.raw, tables._writer.raw]
+    assert [connection.closed for connection in connections] == [False, False]
+    store.close()
+    assert [connection.closed for connection in connections] == [True, True]
 
 
 def test_a_store_has_one_owner_while_its_lease_lasts(here: PostgresPlace) -> None:

@@ -16,7 +16,7 @@ from twinbus.store.folder.checkpoint import FREE_PAGES_KEPT, PAGES_PER_STEP, giv
 from twinbus.store.folder.journal import segment_path
 from twinbus.store.folder.medium import FolderMedium
 from twinbus.store.folder.store import FolderStore
-from twinbus.store.folder.tables import FILE_NAME, PAGE_BYTES, connect
+from twinbus.store.folder.tables import FILE_NAME, INCREMENTAL, PAGE_BYTES, connect
 from twinbus.store.layers.pace import CommitTraffic, Pace
 
 LARGE = b"x" * 200_000
@@ -43,6 +43,19 @@ def with_backlog(folder: Path, tasks: HeldTasks) -> FolderStore:
     store.checkpoint()
     assert size_of(folder) > COUNT * len(LARGE)
     return store
+
+
+def test_a_file_of_a_release_that_could_give_no_space_back_is_written_anew(tmp_path: Path) -> None:
+    with closing(FolderStore(tmp_path)) as store:
+        holding(store, row(1))
+    with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as former:
+        for statement in ("PRAGMA journal_mode = DELETE", "PRAGMA auto_vacuum = NONE", "VACUUM"):
+            former.execute(statement)
+        assert former.execute("PRAGMA auto_vacuum").fetchone() == (0,)
+    with closing(FolderStore(tmp_path)) as store:
+        assert everything(store) == [row(1)]
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as now:
+        assert now.execute("PRAGMA auto_vacuum").fetchone() == (INCREMENTAL,)
 
 
 def test_the_space_of_removed_messages_comes_back(tmp_path: Path) -> None:

@@ -295,6 +295,8 @@ def test_a_topic_has_limits_for_its_filters(
     assert index.rules("t") == []
     index.remove_rule("s", "a")
     index.add_rule("t", RuleDescription("d", found))
+    with pytest.raises(QuotaExceeded, match="limit"):
+        index.add_rule("t", RuleDescription("e", found))
 
 
 class CountingReads(dict[str, object]):

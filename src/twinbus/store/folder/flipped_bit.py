@@ -24,8 +24,6 @@ def flipped_bit(difference: int, size: int) -> BitPlace | None:
 
     k = i * STRIDE + j: values of all j are in a table, and steps of STRIDE lead back from the difference until one is met.
     """
-    if difference == 0 or size == 0:
-        return None
     followers, back = _first_followers(), _stride_back()
     for i in range((8 * size + STRIDE - 1) // STRIDE):
         j_found = followers.get(difference)
