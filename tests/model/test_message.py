@@ -30,6 +30,7 @@ from twinbus.model.content import (
     PREFIX,
     NewProperties,
     annotation,
+    application_properties,
     properties,
     with_annotations,
     with_application_properties,
@@ -496,3 +497,9 @@ def test_a_stored_message_takes_on_the_wire_what_it_took_when_it_was_sent() -> N
     """And the header that it gets if it has none."""
     payload = properties_section() + body(bytes(1_000))
     assert 0 < sent_size(received(payload).content) - len(payload) < 20
+
+
+def test_an_application_property_may_have_a_long_name_of_any_kind() -> None:
+    sent: dict[Value, Value] = {"n" * 300: 1, Symbol("s" * 300): 2, "kind": "order"}
+    message = received(application(sent) + body(b"x"))
+    assert application_properties(message.content) == {str(name): value for name, value in sent.items()}
