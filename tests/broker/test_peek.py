@@ -297,6 +297,7 @@ def test_a_packed_page_has_the_payloads_of_the_same_range(
         assert list(unpack_numbers(packed.sizes)) == [len(row.content) for row in page.rows]
         assert packed.next_number == page.next_number
         first = page.next_number
+    assert sim.ask(queue.main, PeekPacked(1, 50, 50)).value.next_number is None, "nothing is there behind the last one"
 
 
 def test_a_filter_that_finds_nothing_ends_a_packed_page_and_expired_messages_do_not(

@@ -36,6 +36,14 @@ def test_two_wrong_bits_are_not_taken_for_one() -> None:
             assert flipped_bit(zlib.crc32(data) ^ zlib.crc32(damaged), len(data)) is None
 
 
+def test_a_bit_before_the_first_one_is_none_of_them() -> None:
+    for size in (1, 2, 100):
+        longer = bytes(size + 1)
+        difference = zlib.crc32(longer) ^ zlib.crc32(flipped(longer, BitPlace(0, 7)))
+        assert flipped_bit(difference, size + 1) == BitPlace(0, 7)
+        assert flipped_bit(difference, size) is None
+
+
 def test_without_a_difference_no_bit_is_wrong() -> None:
     assert flipped_bit(0, 100) is None
     assert flipped_bit(12345, 0) is None

@@ -16,6 +16,7 @@ from tests.store.test_durable import crashed
 from twinbus.errors import StoreDamaged, StoreGone, StoreUnavailable
 from twinbus.store.changes import Enqueued
 from twinbus.store.folder import medium
+from twinbus.store.folder.accepted_loss import go_on_without
 from twinbus.store.folder.checkpoint import write_checkpoint
 from twinbus.store.folder.folder_check import check_folder
 from twinbus.store.folder.identity import IDENTITY_NAME, accept_loss, accepted_mark, announce_new
@@ -287,6 +288,13 @@ def test_tables_that_are_scribbled_over_are_set_aside_once_that_is_accepted(fold
     assert (folder / "set-aside-1" / FILE_NAME).read_bytes() == b"scribble" * 10_000
 
 
+def test_a_loss_can_be_accepted_where_even_the_folder_of_the_witnesses_is_gone(tmp_path: Path) -> None:
+    witness = tmp_path / "gone" / "00"
+    for _ in range(2):
+        accept_loss(witness)
+        assert accepted_mark(witness).exists()
+
+
 def test_accepting_a_loss_where_nothing_is_lost_changes_nothing(folder: Path, witness: Path) -> None:
     used(folder, witness)
     assert accepted(folder, witness) == [1, 2]
@@ -333,6 +341,22 @@ def test_numbers_that_are_lost_are_not_given_out_again(
     store = FolderStore(folder, witness=witness)
     assert store.summaries()[0].last_sequence_number == left
     store.close()
+
+
+@pytest.mark.parametrize("lost", ["the end of the last segment", "a segment between others"])
+def test_that_numbers_may_be_lost_is_noted_before_anything_is_set_aside(folder: Path, witness: Path, lost: str) -> None:
+    with_two_segments(folder, witness)
+    second = segment_path(folder, 2)
+    if lost == "a segment between others":
+        second.rename(segment_path(folder, 3))
+    else:
+        data = bytearray(second.read_bytes())
+        data[len(data.rstrip(b"\0")) - 1] ^= 1
+        second.write_bytes(data)
+    noted: list[list[str]] = []
+    go_on_without(folder, lambda: noted.append(set_aside(folder)))
+    assert noted == [[]]
+    assert len(set_aside(folder)) == 1
 
 
 def test_tables_that_lose_their_name_take_no_checkpoint(folder: Path, witness: Path) -> None:

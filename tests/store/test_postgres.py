@@ -60,9 +60,7 @@ def test_what_was_committed_is_there_for_the_next_owner(here: PostgresPlace) -> 
     successor.close()
 
 
-def test_a_server_of_a_version_that_is_too_old_is_refused(
-    here: PostgresPlace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_of_a_version_that_is_too_old_is_refused(here: PostgresPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     with psycopg.connect(here.dsn) as connection:
         version = connection.info.server_version
     monkeypatch.setattr(postgres_connection, "SERVER_VERSION_MIN", version + 1)

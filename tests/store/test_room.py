@@ -14,6 +14,7 @@ from twinbus.store.folder import medium
 from twinbus.store.folder.checkpoint import write_checkpoint
 from twinbus.store.folder.journal import KEPT_AHEAD, SPARE_NAME, SegmentFile, segment_numbers, segment_path
 from twinbus.store.folder.store import FolderStore
+from twinbus.store.folder.tables import FILE_NAME
 from twinbus.store.layers.overlay import Layer
 from twinbus.store.layers.pace import Pace
 from twinbus.store.room import (
@@ -116,6 +117,7 @@ def test_the_journal_of_messages_that_are_gone_makes_room_while_others_are_settl
     store.rest()
     assert segment_numbers(tmp_path) == [2]
     assert not (tmp_path / SPARE_NAME).exists(), "what is kept for speed is given back too"
+    assert (tmp_path / f"{FILE_NAME}-wal").stat().st_size == 0
     assert sum(file.stat().st_blocks for file in tmp_path.iterdir()) * 512 < 10 * len(LARGE)
     assert everything(store) == [row(50, LARGE)]
     store.close()

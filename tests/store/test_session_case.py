@@ -8,7 +8,7 @@ import pytest
 
 from tests.contract.rows import HERE, UNLIMITED, holding, numbers, row
 from twinbus.errors import StoreDamaged, StoreUnavailable
-from twinbus.store.changes import Enqueued, SessionStateSet
+from twinbus.store.changes import Enqueued, SessionStateSet, session_runs
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME, SCHEMA_VERSION
 from twinbus.store.memory import MemoryStore
@@ -145,3 +145,7 @@ def test_an_upgrade_that_is_cut_short_changes_nothing(older_folder: Path) -> Non
     store = FolderStore(older_folder)
     assert numbers(store.scan(HERE, 0, 10, UNLIMITED, ANY_STATE, "X")) == [4]
     store.close()
+
+
+def test_rows_in_a_row_are_counted_by_session_under_the_name_that_came_first() -> None:
+    assert session_runs(["a", None, "B", "A", "b", "a"]) == [("a", 3, 0), ("B", 2, 2)]

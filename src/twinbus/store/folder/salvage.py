@@ -8,6 +8,7 @@ them. Without the facts of the fragments and the position of the journal nothing
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -66,10 +67,8 @@ def _copy(source: sqlite3.Connection, target: sqlite3.Connection, folder: Path) 
 def _put(target: sqlite3.Connection, table: str, rows: Iterator[Values]) -> None:
     for row in rows:
         places = ", ".join("?" * len(row))
-        try:
+        with suppress(sqlite3.IntegrityError, UnicodeEncodeError):  # not what was written, by its type alone
             target.execute(f"INSERT OR IGNORE INTO {table} VALUES ({places})", row)
-        except (sqlite3.IntegrityError, UnicodeEncodeError):
-            continue  # not what was written, by its type alone
 
 
 def _by_id(source: sqlite3.Connection, table: str, low: int, high: int) -> Iterator[Values]:
@@ -119,8 +118,6 @@ def _from_both_ends(source: sqlite3.Connection, table: str, slot: int) -> Iterat
     """Rows of a table that has no ids: up to the first damage, and from the last on down to it."""
     key = "session_key" if table == "session_states" else "key"
     for order in ("ASC", "DESC"):
-        try:
+        with suppress(*DAMAGE):
             yield from source.execute(f"SELECT * FROM {table} WHERE slot = ? ORDER BY {key} {order}", (slot,))
             return
-        except DAMAGE:
-            continue
