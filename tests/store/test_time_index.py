@@ -1,5 +1,8 @@
 """Things sorted by time, as layers keep them."""
 
+from tests.contract.rows import HERE
+from twinbus.store.changes import DuplicatesSeen
+from twinbus.store.layers.overlay import FragmentOverlay
 from twinbus.store.layers.time_index import TimeIndex
 
 
@@ -33,3 +36,12 @@ def test_pairs_at_the_front_that_hold_no_longer_are_not_asked_about_again() -> N
     asked.clear()
     assert list(index.in_order(holds)) == [(3, "c")]
     assert set(asked) == {"c"}
+
+
+def test_a_key_that_was_seen_again_is_forgotten_at_its_later_end() -> None:
+    overlay = FragmentOverlay(0, hides_below=False)
+    for end in (10, 30):
+        overlay.see(DuplicatesSeen(HERE, [("key", end)]))
+    for until, found in ((20, 30), (29, 30), (30, None), (40, None)):
+        overlay.forget(until)
+        assert overlay.duplicates == {"key": found}
