@@ -52,6 +52,18 @@ def test_what_others_hold_shortens_a_segment(tmp_path: Path) -> None:
     assert segment_numbers(tmp_path)[0] > 1
 
 
+def test_a_store_has_what_the_others_leave_of_the_budget_and_of_the_disk() -> None:
+    budget = JournalBudget(100, 1_000)
+    budget.record(1, 30, 300)
+    budget.record(2, 20, 100)
+    assert budget.left_by_others(1, inf) == (80, 900)
+    assert budget.left_by_others(3, inf) == (50, 600)
+    assert budget.left_by_others(3, 500) == (50, 100)
+    assert budget.left_by_others(3, 399) == (50, 0)
+    budget.record(2, 200, 100)
+    assert budget.left_by_others(1, inf) == (0, 900)
+
+
 def test_a_closed_store_leaves_its_share_to_the_others(tmp_path: Path) -> None:
     budget = JournalBudget(200, PLENTY)
     filled(tmp_path, budget, 3).close()
