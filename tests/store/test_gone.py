@@ -16,7 +16,7 @@ from tests.store.test_durable import crashed
 from twinbus.errors import StoreDamaged, StoreGone, StoreUnavailable
 from twinbus.store.changes import Enqueued
 from twinbus.store.folder import medium
-from twinbus.store.folder.accepted_loss import go_on_without
+from twinbus.store.folder.accepted_loss import SALVAGING_NAME, go_on_without
 from twinbus.store.folder.checkpoint import write_checkpoint
 from twinbus.store.folder.folder_check import check_folder
 from twinbus.store.folder.identity import IDENTITY_NAME, accept_loss, accepted_mark, announce_new
@@ -286,6 +286,7 @@ def test_tables_that_are_scribbled_over_are_set_aside_once_that_is_accepted(fold
     assert check_folder(folder, witness) != []
     assert accepted(folder, witness) == []
     assert (folder / "set-aside-1" / FILE_NAME).read_bytes() == b"scribble" * 10_000
+    assert not (folder / SALVAGING_NAME).exists()
 
 
 def test_a_loss_can_be_accepted_where_even_the_folder_of_the_witnesses_is_gone(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import itertools
 import random
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,20 @@ def read(folder: Path) -> dict[tuple[int, int], StoredMessage]:
         assert all(each.content == content_of(each.sequence_number) for _, each in rows)
         return {(key, each.sequence_number): each for key, each in rows}
     raise AssertionError("it is never whole")
+
+
+def test_what_was_set_aside_before_is_kept_when_tables_are_salvaged(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    filled(folder)
+    with closing(sqlite3.connect(folder / FILE_NAME)) as connection, connection:
+        connection.execute("UPDATE messages SET due_at = due_at - 1 WHERE id = (SELECT min(id) FROM messages)")
+    with closing(FolderStore(folder)) as store, pytest.raises(StoreUnavailable, match="set aside"):
+        store.check(-1)
+    pages = leaf_pages(folder, "contents")
+    overwrite(folder, pages[len(pages) // 2], b"\xff" * PAGE_BYTES)
+    go_on_without(folder)
+    with closing(sqlite3.connect(folder / FILE_NAME)) as connection:
+        assert connection.execute("SELECT count(*) FROM damaged WHERE place LIKE 'message 1 (%'").fetchone() == (1,)
 
 
 @pytest.mark.parametrize("table", ["messages", "contents"])
