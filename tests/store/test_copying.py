@@ -179,12 +179,14 @@ def test_a_copy_during_which_a_checkpoint_ends_is_one_commit_as_well(
         copy_file(source, target)
         if is_first and source == segment_path(tmp_path / "store", 2):
             is_first.clear()
+            (target.parent / "left by the first try").touch()
             store.commit([Removed(HERE, [1]), Enqueued(HERE, [row(11), row(12), row(13)])])
             store.commit([Enqueued(HERE, [row(14)])])
             tasks.run()
 
     monkeypatch.setattr(shutil, "copyfile", copy_and_go_on)
     copy_store(tmp_path / "store", tmp_path / "copy")
+    assert not (tmp_path / "copy" / "left by the first try").exists()
     copied = FolderStore(tmp_path / "copy")
     assert not is_first
     assert numbers(everything(copied)) == list(range(2, 15))
