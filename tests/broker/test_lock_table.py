@@ -113,6 +113,13 @@ def test_locks_that_ended_are_taken_in_order_so_many_and_so_large_at_most_and_at
     assert (locks.next_expiry(), len(locks), locks.lost_count) == (NEVER, 0, 7)
 
 
+def test_nothing_more_is_taken_once_it_is_as_large_as_may_be() -> None:
+    locks = table()
+    for number in (1, 2):
+        locks.lock([row(number, bytes(10))], 90 + number)
+    assert [numbers(locks.take_expired(100, 10, 10)) for _ in range(3)] == [[1], [2], []]
+
+
 def test_a_lock_that_was_renewed_or_settled_does_not_end() -> None:
     locks = table()
     first, second, _ = tokens(locks.lock(rows(3), 100))
