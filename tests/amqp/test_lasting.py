@@ -7,7 +7,7 @@ from twinbus.amqp.codec.delivery_state import Accepted
 from twinbus.amqp.codec.frames import AMQP_HEADER
 from twinbus.amqp.codec.performatives import RECEIVER, Attach, Begin, Detach, Open
 from twinbus.amqp.codec.terminus import Source, Target
-from twinbus.amqp.codec.types import Described, Symbol, ULong, Value
+from twinbus.amqp.codec.types import Array, Described, Symbol, ULong, Value
 from twinbus.amqp.connection import Connection, Role, State
 from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
@@ -42,12 +42,13 @@ def attach_with(**fields: object) -> bytes:
             source=Source(address="q", filter={Symbol("a"): Described(Symbol("b"), [None] * (ELEMENTS_MAX + 1))})
         ),
         attach_with(source=Source(address="q", capabilities=tuple(["c"] * (ELEMENTS_MAX + 1)))),
+        attach_with(properties={Symbol("a"): Array([1] * ELEMENTS_MAX)}),
         attach_with(name="n" * SIZE_MAX),
         frame(
             Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1, properties={Symbol("a"): LISTS}), channel=1
         ),
     ],
-    ids=["many", "nested", "properties", "filter", "described", "capabilities", "name", "begin"],
+    ids=["many", "nested", "properties", "filter", "described", "capabilities", "array", "name", "begin"],
 )
 def test_a_frame_that_would_stay_and_take_much_closes_the_connection(connection: Connection, said: bytes) -> None:
     connection.receive_data(said, 0)

@@ -122,6 +122,15 @@ def test_the_application_may_answer_with_another_source() -> None:
     assert attach.source == Source(address="a", filter={"f": "actual"})
 
 
+def test_a_sender_gets_no_credit_unless_some_is_given() -> None:
+    script = started()
+    link = script.attach(role=SENDER)
+    assert isinstance(link, IncomingLink)
+    link.accept()
+    assert [each.link_credit for each in script.heard() if isinstance(each, Flow)] == [0]
+    assert link.credit == 0
+
+
 def test_a_coordinator_is_a_target() -> None:
     script = started()
     link = script.attach(role=SENDER, target=Coordinator(capabilities=("amqp:local-transactions",)))
