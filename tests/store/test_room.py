@@ -106,6 +106,22 @@ def test_a_store_whose_folder_is_gone_does_not_break_when_it_is_asked_for_room(
     store.close()
 
 
+@pytest.mark.parametrize("is_closed", [False, True], ids=["has failed", "is closed"])
+def test_a_store_that_takes_nothing_any_more_lacks_no_room(tmp_path: Path, disk: Disk, is_closed: bool) -> None:
+    store = FolderStore(tmp_path)
+    holding(store, row(1))
+    if is_closed:
+        store.close()
+    else:
+        segment_path(tmp_path, 1).unlink()
+        with pytest.raises(StoreUnavailable):
+            store.commit([Removed(HERE, [1])])
+    disk.free = 0
+    assert store.room_left() is RoomLeft.ENOUGH
+    assert not store.is_pressed()
+    store.close()
+
+
 def test_the_journal_of_messages_that_are_gone_makes_room_while_others_are_settled(tmp_path: Path, disk: Disk) -> None:
     tasks = HeldTasks()
     store = FolderStore(tmp_path, start_task=tasks)
