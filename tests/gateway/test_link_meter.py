@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twinbus.amqp.codec.performatives import Open
+from twinbus.amqp.codec.types import Symbol, Value
 from twinbus.broker.consumer import TakenMessage
 from twinbus.gateway.addresses import resolve
-from twinbus.gateway.links.link_meter import OVERHEAD, UNMETERED, LinkMeter
+from twinbus.gateway.links.link_meter import OVERHEAD, UNMETERED, LinkMeter, who_of
 from twinbus.meter.book import OperationsBook
-from twinbus.meter.operation import NO_FRAGMENT, UNIT_BYTES, Cause, EntityType, Operation
+from twinbus.meter.operation import NO_FRAGMENT, UNIT_BYTES, WHO_LENGTH_MAX, Cause, EntityType, Operation
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import Message
 from twinbus.model.paths import parse_address
@@ -265,3 +267,21 @@ def test_a_row_says_of_what_kind_its_entity_is(path: str, expected_type: EntityT
     meter = LinkMeter.of(book, resolve(sim.entities, parse_address(path)), "tests")
     meter.delivered(deliveries(0, [SMALL]))
     assert {row.entity_type for row in book.take_all()} == {expected_type}
+
+
+@pytest.mark.parametrize(
+    ("properties", "who"),
+    [
+        ({"product": "an sdk", "user-agent": "checkout an-sdk/7.15"}, "checkout"),
+        ({"product": "an sdk"}, "an sdk"),
+        ({}, "container"),
+        (None, "container"),
+        ({"product": "p" * 1_000}, "p" * WHO_LENGTH_MAX),
+    ],
+    ids=["user agent", "product", "neither", "nothing", "long"],
+)
+def test_a_client_is_called_what_it_calls_itself(properties: dict[str, str] | None, who: str) -> None:
+    said: dict[Value, Value] | None = None
+    if properties is not None:
+        said = {Symbol(name): value for name, value in properties.items()}
+    assert who_of(Open(container_id="container", properties=said)) == who
