@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from twinbus.broker.fragment import names
 from twinbus.broker.fragment.names import SecondTry
 from twinbus.broker.target import TargetName
 from twinbus.clock import Millis
@@ -326,6 +327,39 @@ def test_a_node_that_cannot_say_is_not_asked_with_each_tick(sim: ClusterSimulati
     assert 8 <= len(asked) <= 11
 
 
+@pytest.mark.parametrize("to", [0, 1], ids=["here", "elsewhere"])
+def test_a_node_that_is_too_busy_to_say_is_asked_again_a_little_later(
+    sim: ClusterSimulation, kind: str, send: Send, to: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, second = lose_both(sim, send, Fault.FAIL_BEFORE)
+    monkeypatch.setattr(names, "KEYS_MAX", 0)
+    sim.ports[second].reopen()
+    take_over(sim, second, to)
+    sim.advance(2 * ASKED_EVERY, 100)
+    assert sent.waits
+    monkeypatch.undo()
+    sim.advance(ASKED_EVERY + 100, 100)
+    assert sent.is_accepted
+
+
+def test_a_node_that_is_slow_to_say_that_it_does_not_know_is_not_asked_for_ever(
+    sim: ClusterSimulation, kind: str, send: Send
+) -> None:
+    lose_own_stores(sim)
+    sent, second = lose_both(sim, send)
+    asked: list[LineAnswer] = []
+    for node in (1, 2):
+        topics = sim.nodes[node].topics
+        topics.asks[Topic.SEND_AGAIN] = lambda line, payload, now, answer: asked.append(answer)
+    for _ in range(ASKED_AGAIN_MAX // (2 * ASKED_EVERY)):
+        sim.advance(2 * ASKED_EVERY, 100)
+        assert sent.waits
+        asked.pop()(OutcomeUnknown("It may have been done."))
+    sim.advance(2 * ASKED_EVERY, 100)
+    assert isinstance(sent.error, OutcomeUnknown)
+    assert not asked
+
+
 def test_a_node_that_is_reached_while_another_store_is_asked_gets_its_turn(
     sim: ClusterSimulation, kind: str, send: Send
 ) -> None:
@@ -464,12 +498,12 @@ def test_where_the_fragment_of_the_second_try_has_no_room_for_it_by_then_it_is_n
 def test_messages_of_one_run_are_answered_once_each_whatever_becomes_of_them(
     sim: ClusterSimulation, kind: str, send: Send
 ) -> None:
-    names = [str(number) for number in range(20)]
-    sent, second = lose_both(sim, lambda: send(*names))
+    many = [str(number) for number in range(20)]
+    sent, second = lose_both(sim, lambda: send(*many))
     sim.return_store(second)
     sim.advance(1_000, 100)
     assert sent.is_accepted
-    assert ids(sim, kind) == sorted(2 * names)
+    assert ids(sim, kind) == sorted(2 * many)
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"], indirect=True)

@@ -30,17 +30,21 @@ from twinbus.errors import (
 )
 
 ASKED_AGAIN_MAX: Millis = 20_000
-"""From the time at which the outcome of a second try was unknown. Longer than a takeover, or than a silent store is waited for; and with all
-that may have gone before, no longer than clients wait."""
+"""From the time at which the outcome of a second try was unknown. Longer than a takeover, or than a silent store is waited for; and with
+all that may have gone before, no longer than clients wait."""
 ASKED_EVERY: Millis = 1_000
-"""While there is a line, and what has the fragment cannot say."""
-
+"""While what has the fragment is reached, and cannot say."""
 
 PASSED_BY = (FragmentUnavailable, QuotaExceeded, ServerBusy)
 
 
 def is_lost_twice(before: MessagingError | None, error: MessagingError) -> bool:
     return isinstance(before, OutcomeUnknown) and isinstance(error, OutcomeUnknown)
+
+
+def _is_within(duration: Millis, since: Millis | None, now: Millis) -> bool:
+    """The clock may have been set back."""
+    return since is not None and abs(now - since) < duration
 
 
 class Entrance(Protocol):
@@ -117,15 +121,13 @@ class Search:
 
     def _next_of_bound(self, index: int) -> Stop | None:
         way, now = self._way, self._way.clock.now()
-        node = way.ownership.of[index]
-        if not way.peers.is_reached(node):
+        if _is_within(ASKED_EVERY, self._asked_at, now) or not _is_within(ASKED_AGAIN_MAX, self.held_since, now):
             return None
-        if node == way.peers.node:
-            is_due = way.local.placement.fragments[index].refusal is None
-        else:
-            is_due = self._asked_at is None or not 0 <= now - self._asked_at < ASKED_EVERY
-        self._asked_at = now if is_due else self._asked_at
-        return Stop(node, index) if is_due else None
+        node, fragment = way.ownership.of[index], way.local.placement.fragments[index]
+        if not way.peers.is_reached(node) or (node == way.peers.node and fragment.refusal is not None):
+            return None
+        self._asked_at = now
+        return Stop(node, index)
 
     # Any try
 
