@@ -346,7 +346,7 @@ def test_a_node_that_is_slow_to_say_that_it_does_not_know_is_not_asked_for_ever(
     sim: ClusterSimulation, kind: str, send: Send
 ) -> None:
     lose_own_stores(sim)
-    sent, second = lose_both(sim, send)
+    sent, _ = lose_both(sim, send)
     asked: list[LineAnswer] = []
     for node in (1, 2):
         topics = sim.nodes[node].topics

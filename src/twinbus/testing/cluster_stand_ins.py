@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twinbus.broker.entity.message_queue import MessageQueue
-from twinbus.broker.entity.placement import Detour
+from twinbus.broker.entity.runs import Detour
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.replies import QueueCounts, Reply
 from twinbus.clock import Millis

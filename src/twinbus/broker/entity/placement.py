@@ -4,30 +4,19 @@ Messages without a key go round the fragments in turns. Those that arrive while 
 yet written the ones before join its turn, up to a limit: what waits for one store is written at once, so bigger is
 cheaper, and messages sent one after the other still go round one by one.
 
-    staged --durable--> accepted
-       '--the store failed: it may have them--> the next fragment that takes them --it failed too--> refused
-    passed by: unavailable, far behind, full --> the next one, through all of them
-
-A fragment that is passed by has written nothing, so the run may go on to any other. Where a store fails while it writes the
-run, nobody knows whether it did: one other fragment is tried, so that a message is there twice at most; where stores are in
-several databases, one of another database, since a database takes all of its stores with it; where several nodes share the stores, the
-run waits for one (`twinbus.cluster.peers.held_sends`). If the reply of that one is lost too, the sender gets the error. Where
-duplicates are detected every message is pinned, and none goes elsewhere.
+What goes to one fragment together is a run (`runs`), which goes on to the next fragment where that is right. Where duplicates are
+detected every message is pinned, and none goes elsewhere.
 
 Who shares the stores with other nodes chooses the fragment of the second try, and gives the messages names that it remembers
 (`broker.fragment.names`): so that fragment can be asked again, as often as it takes to learn whether it has them.
-
-A run is in one fragment at a time: the next candidate is tried only when the answer of the last one is an error, and
-then that fragment has dropped what it knew of the run. To try two at once would answer a sender twice.
 """
 
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
-from enum import Enum
 from functools import partial
 from typing import ClassVar, TypeAlias
 
-from twinbus.broker.entity.named_stage import NamedStage, Staging
+from twinbus.broker.entity.runs import Detour, Run
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
@@ -42,7 +31,6 @@ from twinbus.errors import (
     NotAllowed,
     OutcomeUnknown,
     QuotaExceeded,
-    ServerBusy,
 )
 from twinbus.model.message import Message
 from twinbus.model.partition_key import candidates, folded, pinning_key
@@ -55,23 +43,6 @@ Stage = Callable[[Decision, Sequence[Message], Millis, Sequence[int] | None], li
 Work: TypeAlias = Callable[[Millis], LongSteps]
 """Begins at the time it is called with."""
 CheckRoom = Callable[[Fragment, Sequence[Message]], None]
-
-
-class Detour(Enum):
-    """Why messages without a key are not in the fragment whose turn it was. A later one outweighs those before it."""
-
-    FULL = "full"
-    UNAVAILABLE = "unavailable"
-    UNKNOWN = "unknown"  # and so they may be there as well
-
-    @classmethod
-    def because_of(cls, refusal: MessagingError) -> "Detour":
-        if isinstance(refusal, OutcomeUnknown):
-            return cls.UNKNOWN
-        return cls.FULL if isinstance(refusal, QuotaExceeded) else cls.UNAVAILABLE
-
-
-_WEIGHTS = {detour: weight for weight, detour in enumerate(Detour)}
 
 
 class Placement:
@@ -267,7 +238,7 @@ class Placement:
             reply(self._worded(error, messages))
 
         accepted = partial(_reply_numbers, reply)
-        _Run(self, messages, places, accepted, refused, None, names, is_one_try=is_one_try).attempt(now)
+        Run(self, messages, places, accepted, refused, None, names, is_one_try=is_one_try).attempt(now)
 
     def places(self, messages: Sequence[Message], now: Millis, reply: SendReply) -> dict[int | None, list[int]]:
         """Indexes of the messages by the fragment they are pinned to; those that cannot be taken are refused."""
@@ -365,7 +336,7 @@ class Placement:
 
         chosen_origins = None if origins is None else [origins[index] for index in indexes]
         chosen_names = None if names is None else [names[index] for index in indexes]
-        run = _Run(
+        run = Run(
             self,
             chosen,
             places,
@@ -415,127 +386,6 @@ class Placement:
     def _answered(self, turn: int | None, count: int) -> None:
         if turn == self._turn:
             self._turn_under_way -= count
-
-
-class _Run:
-    """Messages on their way into one fragment: the first of the candidates that takes them."""
-
-    __slots__ = (
-        "_accepted",
-        "_candidates",
-        "_is_alone",
-        "_is_one_try",
-        "_messages",
-        "_numbers",
-        "_origins",
-        "_placement",
-        "_refusal",
-        "_refused",
-        "_staging",
-        "_tried_count",
-    )
-
-    def __init__(
-        self,
-        placement: Placement,
-        messages: Sequence[Message],
-        candidates: Sequence[int],
-        accepted: Callable[[list[int], Millis], None],
-        refused: Callable[[MessagingError, Millis], None],
-        origins: Sequence[int] | None,
-        names: Sequence[str] | None = None,
-        *,
-        is_alone: bool = True,
-        is_one_try: bool = False,
-    ) -> None:
-        """`is_alone`: not one of several that take too long together; `names`: of a second try."""
-        self._placement = placement
-        self._staging: Staging = placement if names is None else NamedStage(placement, names)
-        self._is_alone = is_alone
-        self._is_one_try = is_one_try
-        self._messages = messages
-        self._candidates = candidates
-        self._tried_count = 0
-        self._accepted = accepted
-        self._refused = refused
-        self._origins = origins
-        self._numbers: list[int] = []
-        self._refusal: MessagingError | None = None  # the weightiest so far
-
-    def attempt(self, now: Millis) -> None:
-        """Give them to the next candidate that takes them."""
-        placement = self._placement
-        while self._tried_count < len(self._candidates):
-            fragment = placement.fragments[self._candidates[self._tried_count]]
-            self._tried_count += 1
-            refusal: MessagingError | None = fragment.refusal
-            if refusal is None:
-                if placement.takes_steps and self._has_to_wait(fragment):
-                    placement.wait(fragment.index, partial(self._take_in_steps, fragment))
-                    return
-                decision = Decision(fragment)
-                try:
-                    self._numbers = self._staging.stage(decision, self._messages, now, self._origins)
-                except (QuotaExceeded, ServerBusy) as full:
-                    refusal = full
-                except MessagingError as error:
-                    self._refused(error, now)
-                    return
-                else:
-                    self._commit(decision)
-                    return
-            self._pass_by(refusal)
-        none_elsewhere = "No messaging store of another database is served here. Try again later."
-        self._refused(self._refusal or FragmentUnavailable(none_elsewhere), now)
-
-    def _has_to_wait(self, fragment: Fragment) -> bool:
-        placement = self._placement
-        return not self._is_alone or placement.is_busy(fragment.index) or placement.is_long(len(self._messages))
-
-    def _take_in_steps(self, fragment: Fragment, now: Millis) -> LongSteps:
-        refusal: MessagingError | None = fragment.refusal
-        if refusal is None:
-            decision = Decision(fragment)
-            try:
-                stage = self._staging.stage_in_steps(decision, self._messages, now, self._origins)
-                self._numbers = yield from stage
-            except (QuotaExceeded, ServerBusy, FragmentUnavailable) as error:
-                refusal = error
-            except MessagingError as error:
-                self._refused(error, now)
-                return
-            except Exception:
-                self._refused(MessagingError("The messages could not be taken. The log says why."), now)
-                raise
-            else:
-                self._commit(decision)
-                return
-        self._pass_by(refusal)
-        self.attempt(now)
-
-    def _commit(self, decision: Decision) -> None:
-        if self._refusal is not None:
-            self._placement.detours[Detour.because_of(self._refusal)] += len(self._messages)
-        decision.commit(self._durable, self._failed)
-
-    def _pass_by(self, refusal: MessagingError) -> None:
-        before = self._refusal
-        if before is None or _WEIGHTS[Detour.because_of(refusal)] >= _WEIGHTS[Detour.because_of(before)]:
-            self._refusal = refusal
-
-    def _durable(self, now: Millis) -> None:
-        self._accepted(self._numbers, now)
-
-    def _failed(self, error: FragmentUnavailable, now: Millis) -> None:
-        if isinstance(error, OutcomeUnknown) and (self._is_one_try or isinstance(self._refusal, OutcomeUnknown)):
-            self._refused(error, now)
-            return
-        if isinstance(error, OutcomeUnknown) and error.database is not None:
-            left, database_of = self._candidates[self._tried_count :], self._placement.database_of
-            self._candidates = sorted(left, key=lambda index: database_of(index) == error.database)
-            self._tried_count = 0
-        self._pass_by(error)
-        self.attempt(now)
 
 
 def _reply_numbers(reply: Reply[list[int]], numbers: list[int], now: Millis) -> None:

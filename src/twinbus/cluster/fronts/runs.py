@@ -11,7 +11,7 @@ or have nothing but stores of the database that failed
 from collections.abc import Sequence
 from typing import Protocol
 
-from twinbus.broker.entity.placement import Detour
+from twinbus.broker.entity.runs import Detour
 from twinbus.broker.fragment.names import SecondTry
 from twinbus.broker.replies import Reply, SendReply
 from twinbus.clock import Millis

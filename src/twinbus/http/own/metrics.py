@@ -20,8 +20,8 @@ from starlette.responses import Response
 
 from twinbus.broker.entity.entities import Entities
 from twinbus.broker.entity.message_queue import MessageQueue
-from twinbus.broker.entity.placement import Detour
 from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.entity.runs import Detour
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.replies import QueueCounts
 from twinbus.gateway.namespace_view import Traffic
