@@ -38,9 +38,8 @@ class Follower:
         self._catalog = catalog
         self._entities = entities
         self._clock = clock
-        self._not_followed: set[str] = (
-            set()
-        )  # paths of which the catalog is remembered, and what runs is something else
+        # Paths of which the catalog is remembered, and what runs is something else.
+        self._not_followed: set[str] = set()
 
     async def follow(self, path: str) -> None:
         """Raises FragmentUnavailable if a store that it takes is lost."""

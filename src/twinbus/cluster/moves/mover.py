@@ -184,6 +184,5 @@ class Mover:
         former, number, new_number = unpack(HOLD_MOVED, payload)
         assert line.peer is not None
         if not self._peers.hold_moved(former, number, line.peer.node, new_number, None):
-            line.tell(
-                Topic.RELEASE, COUNTED.pack(new_number)
-            )  # it was given up while the store moved, which took too long
+            # It was given up while the store moved, which took too long.
+            line.tell(Topic.RELEASE, COUNTED.pack(new_number))

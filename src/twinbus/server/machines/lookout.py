@@ -1,8 +1,8 @@
 """Who owns which store, as the leases of one database say: looked up every second and when one of them ends, on a thread of its own.
 
 If the database hangs, its thread waits and the others go on. A database that cannot be looked at is one that this node does not reach,
-and so is one in which none of the stores is that have been there: this node was given another one. A single store that was there and is gone
-is nobody's to take: it would be taken for a new one.
+and so is one in which none of the stores is that have been there: this node was given another one. A single store that was there and is
+gone is nobody's to take: it would be taken for a new one.
 """
 
 import threading

@@ -317,8 +317,8 @@ class Register:
     # Changes
 
     def try_turn(self, name: str, ticket: str) -> str | None:
-        """The fence under which this ticket has the turn of this name; None while somebody else has it. Within another turn it is that of the
-        other one: a change needs all of its turns."""
+        """The fence under which this ticket has the turn of this name; None while somebody else has it. Within another turn it is that of
+        the other one: a change needs all of its turns."""
         fence = _turn_fence.get() or self.fence
         with self._connection() as connection:
             found = connection.raw.execute(TAKE_TURN, (name, fence, ticket)).fetchone()

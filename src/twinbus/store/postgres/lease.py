@@ -243,9 +243,8 @@ class _DatabaseLeases:
             for place, (owner, since) in held.items():
                 try:
                     self._renew_one(place, owner, since)
-                except (
-                    psycopg.ProgrammingError
-                ) as error:  # its schema is gone, or not ours any more: that of no other store is
+                except psycopg.ProgrammingError as error:
+                    # Its schema is gone, or not ours any more: that of no other store is.
                     log.warning("lease_not_renewed", extra={"fields": {"store": place.number, "reason": str(error)}})
         except (psycopg.Error, StoreUnavailable) as error:
             log.warning("leases_not_renewed", extra={"fields": {"stores": len(held), "reason": str(error)}})
