@@ -10,11 +10,10 @@ from twinbus.broker.fragment import names
 from twinbus.broker.fragment.names import SecondTry
 from twinbus.broker.target import TargetName
 from twinbus.clock import Millis
-from twinbus.cluster.fronts.search import ASKED_AGAIN_MAX, ASKED_EVERY
+from twinbus.cluster.fronts.search import ASKED_EVERY, CHOOSY_MAX, WAIT_MAX
 from twinbus.cluster.lines.line import Answer as LineAnswer
 from twinbus.cluster.lines.line import Line
 from twinbus.cluster.lines.talk import Topic, decode_send_again, encode_send_again
-from twinbus.cluster.peers.held_sends import HELD_MAX
 from twinbus.errors import EntityNotFound, MessagingError, OutcomeUnknown
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import Message
@@ -214,7 +213,7 @@ def test_where_nobody_comes_the_error_comes_after_a_while_and_not_before(
     sim: ClusterSimulation, kind: str, send: Send
 ) -> None:
     sent, _ = lose_both(sim, send)
-    sim.advance(ASKED_AGAIN_MAX - 200, 100)
+    sim.advance(WAIT_MAX - 200, 100)
     assert sent.waits
     sim.advance(400, 100)
     assert isinstance(sent.error, OutcomeUnknown)
@@ -227,7 +226,7 @@ def test_it_is_waited_for_as_long_as_ever_when_the_clock_was_set(
 ) -> None:
     sent, second = lose_both(sim, send)
     sim.set_clock(by)
-    sim.advance(ASKED_AGAIN_MAX - 2 * ASKED_EVERY, 100)
+    sim.advance(WAIT_MAX - 2 * ASKED_EVERY, 100)
     assert sent.waits
     sim.return_store(second)
     sim.advance(ASKED_EVERY, 100)
@@ -351,7 +350,7 @@ def test_a_node_that_is_slow_to_say_that_it_does_not_know_is_not_asked_for_ever(
     for node in (1, 2):
         topics = sim.nodes[node].topics
         topics.asks[Topic.SEND_AGAIN] = lambda line, payload, now, answer: asked.append(answer)
-    for _ in range(ASKED_AGAIN_MAX // (2 * ASKED_EVERY)):
+    for _ in range(WAIT_MAX // (2 * ASKED_EVERY)):
         sim.advance(2 * ASKED_EVERY, 100)
         assert sent.waits
         asked.pop()(OutcomeUnknown("It may have been done."))
@@ -393,7 +392,7 @@ def test_when_nothing_is_heard_on_any_line_for_a_while_one_of_them_is_tried(
     (first,) = [link for link in sim.links if 0 in link.nodes and link.one.take_output()]
     first.cut(sim.now)
     (second,) = [link for link in sim.links if 0 in link.nodes and not link.is_broken]
-    sim.advance(HELD_MAX + 200, 100)
+    sim.advance(CHOOSY_MAX + 200, 100)
     assert sent.waits
     second.step(sim.now, is_back=False)
     for port in sim.ports:
@@ -447,7 +446,7 @@ def test_a_node_that_knows_no_names_is_not_sent_what_its_store_may_have_as_a_sec
     forget_names(sim, [1])
     sim.ports[second].reopen()
     take_over(sim, second, to=1)
-    sim.advance(ASKED_AGAIN_MAX - 1_000, 100)
+    sim.advance(WAIT_MAX - 1_000, 100)
     assert sent.waits
     sim.advance(2_000, 100)
     assert isinstance(sent.error, OutcomeUnknown)

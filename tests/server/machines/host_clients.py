@@ -28,6 +28,8 @@ SESSIONS = 3
 SETTLED_S = 120.0
 TRY_S = 8.0
 """After which a client tries another node."""
+KEYLESS_TRY_S = 25.0
+"""The same for one that sends without a key: longer than its node looks for another one, so that it hears of every refusal."""
 PACE_S = 0.02
 CHECK_EVERY_S = 0.5
 BALANCED = "balanced"
@@ -171,6 +173,7 @@ class Clients:
     async def _send(self, queue: str, first_node: int, session: str | None = None) -> None:
         """One after the other, each body once: what failed is not tried again."""
         number, node, asked = 0, first_node, 0.0
+        patience = KEYLESS_TRY_S if queue == KEYLESS else TRY_S
         while not self._stop.is_set():
             node = node % 3 + 1
             try:
@@ -178,7 +181,7 @@ class Clients:
                     while not self._stop.is_set():
                         number += 1
                         body, asked = self._invoked(session or f"{queue}{first_node}", number), time.monotonic()
-                        async with asyncio.timeout(TRY_S):
+                        async with asyncio.timeout(patience):
                             await sender.send_messages(ServiceBusMessage(body, session_id=session, message_id=body))
                         self._acknowledged(body)
                         await asyncio.sleep(PACE_S)

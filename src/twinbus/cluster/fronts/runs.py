@@ -180,9 +180,9 @@ class Run:
 
     def give_up(self, now: Millis) -> None:
         assert self._search is not None
-        stop = self._search.last_stop()
-        if stop is not None:
-            self._attempt_at(stop.node, now)
+        if self._search.is_choosy:
+            self._search.take_any()
+            self._go_on(now)
             return
         self._way.answered(self._turn, len(self._places))
         for place in self._places:
@@ -246,9 +246,9 @@ class TogetherRun:
         return stop is not None
 
     def give_up(self, now: Millis) -> None:
-        stop = self._search.last_stop()
-        if stop is not None:
-            self._attempt_at(stop.node, now)
+        if self._search.is_choosy:
+            self._search.take_any()
+            self.attempt(now)
             return
         assert self._before is not None
         self._reply(self._before)

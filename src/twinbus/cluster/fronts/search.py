@@ -18,7 +18,7 @@ from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.names import SecondTry
 from twinbus.clock import Clock, Millis
 from twinbus.cluster.ownership import Ownership
-from twinbus.cluster.peers.held_sends import HELD_MAX, SignsOfLife
+from twinbus.cluster.peers.held_sends import SignsOfLife
 from twinbus.cluster.peers.peers import Peers
 from twinbus.errors import (
     FragmentUnavailable,
@@ -29,9 +29,11 @@ from twinbus.errors import (
     ServerBusy,
 )
 
-ASKED_AGAIN_MAX: Millis = 20_000
-"""From the time at which the outcome of a second try was unknown. Longer than a takeover, or than a silent store is waited for; and with
-all that may have gone before, no longer than clients wait."""
+WAIT_MAX: Millis = 20_000
+"""For a node that takes them; and once more for the fragment of a second try, from the time at which its outcome was unknown. Longer than a
+takeover, or than a silent store is waited for; and both together no longer than clients wait."""
+CHOOSY_MAX: Millis = 5_000
+"""After which a second try goes to any store, over any line."""
 ASKED_EVERY: Millis = 1_000
 """While what has the fragment is reached, and cannot say."""
 
@@ -117,11 +119,11 @@ class Search:
 
     @property
     def held_max(self) -> Millis:
-        return HELD_MAX if self._bound_to is None else ASKED_AGAIN_MAX
+        return CHOOSY_MAX if self.is_choosy else WAIT_MAX
 
     def _next_of_bound(self, index: int) -> Stop | None:
         way, now = self._way, self._way.clock.now()
-        if _is_within(ASKED_EVERY, self._asked_at, now) or not _is_within(ASKED_AGAIN_MAX, self.held_since, now):
+        if _is_within(ASKED_EVERY, self._asked_at, now) or not _is_within(WAIT_MAX, self.held_since, now):
             return None
         node, fragment = way.ownership.of[index], way.local.placement.fragments[index]
         if not way.peers.is_reached(node) or (node == way.peers.node and fragment.refusal is not None):
@@ -210,14 +212,16 @@ class Search:
         self._asked_at = None
         self._left = [Stop(node, index) for node in nodes for index in able if of[index] == node]
 
-    def last_stop(self) -> Stop | None:
-        """Nobody has come who takes them: the one to try in the database that failed, which may be back, or over a line of which nothing
-        has been heard since another one broke."""
-        if self._bound_to is not None or (self.failed is None and self._signs is None):
-            return None
+    @property
+    def is_choosy(self) -> bool:
+        """Whether a second try waits for another database than the one that failed, or for a line of which something was heard since another
+        one broke."""
+        return self._bound_to is None and (self.failed is not None or self._signs is not None)
+
+    def take_any(self) -> None:
+        """Nobody has come: the database that failed may be back, and the lines may be whole."""
         self.failed = self._signs = self._lost_at = None
         self.begin_again()
-        return self.next_stop()
 
     @property
     def may_wait(self) -> bool:

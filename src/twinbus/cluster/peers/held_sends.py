@@ -1,4 +1,4 @@
-"""Messages without a key that no node can take at the moment: they wait for one, as a rule for HELD_MAX at most.
+"""Messages without a key that no node can take at the moment: they wait for one, for as long as `fronts.search` says.
 
 A node that stood still or was cut off for a moment finds its lines broken, all of them at about the same time. What it was asked
 meanwhile has not failed: there will be lines again. And where a database fails just after another one, its stores are lost while those of
@@ -9,10 +9,11 @@ the other one are not taken yet. What ends the wait:
     one node may have them already               does. A line that was only not known to be broken would take the second try with
                                                  it. Or a lease of this node's own stores was renewed since: it was not this node
                                                  that was cut off
-    a database failed that may have them         a store of another database has an owner. After HELD_MAX any store takes them: the
-                                                 other databases stay away, and this one may be back
+    a database failed that may have them         a store of another database has an owner
     the second try was lost too                  its fragment is reached again, over another line or at another node: it says whether it
-                                                 has them. That is waited for longer, for a takeover or a database that fails over
+                                                 has them
+
+After a while any line and any store will do: the others stay away, and these may work again.
 
 Where a node says that its store is lost, or full, that is the answer. A store that is switched off is not waited for.
 
@@ -32,6 +33,7 @@ from twinbus.cluster.lines.talk import Topic
 from twinbus.errors import FragmentUnavailable, MessagingError
 
 HELD_MAX: Millis = 5_000
+"""For the node that has a fragment."""
 HELD_BYTES_MAX = 32 << 20
 CALL_BYTES = 512
 """Of a send that waits, beside what it carries."""
