@@ -1,6 +1,6 @@
 """A batch with very many copies: made in steps, decided and committed as one, in order with what is sent beside it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
@@ -8,7 +8,8 @@ import pytest
 from twinbus.broker.commands import Peek
 from twinbus.broker.entity import fan_out, topic_placement
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
-from twinbus.errors import FragmentUnavailable, MessageTooLarge, StoreUnavailable
+from twinbus.clock import Millis
+from twinbus.errors import FragmentUnavailable, MessageNotFound, MessageTooLarge, StoreUnavailable
 from twinbus.model.descriptions import (
     CorrelationFilter,
     RuleDescription,
@@ -19,7 +20,7 @@ from twinbus.model.descriptions import (
 )
 from twinbus.model.message import Message
 from twinbus.testing.messages import make_message, message_id_of
-from twinbus.testing.simulation import Answer, Simulation
+from twinbus.testing.simulation import Answer, EachReply, Simulation
 
 COUNT = 40
 
@@ -315,6 +316,90 @@ def test_scheduled_messages_that_are_due_come_behind_a_large_batch(sim: Simulati
     ids = ids_in(sim, first)
     assert ids[:COUNT] == [str(number) for number in range(COUNT)]
     assert sorted(ids[COUNT:]) == [f"due {number}" for number in range(9)]
+
+
+class SendsAgain(EachReply):
+    """A sender with one message on its way, until it is over."""
+
+    is_over = False
+
+    def __init__(self, sim: Simulation, topic: TopicEntity) -> None:
+        super().__init__()
+        self._sim, self._topic = sim, topic
+        self.send()
+
+    def send(self) -> None:
+        self._topic.send_each([make_message("x")], self._sim.now, self)
+
+    def accepted(self, indexes: Sequence[int], numbers: Sequence[int], now: Millis) -> None:
+        if not self.is_over:
+            self.send()
+
+
+def look_for_due(sim: Simulation) -> None:
+    for broker in sim.brokers:
+        broker.tick(sim.now)
+    for port in sim.ports:
+        port.run()
+
+
+def test_scheduled_messages_that_are_due_have_their_turn_among_senders_who_are_always_there(
+    sim: Simulation, topic: TopicEntity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_placement, "COPIES_OF_ONE_AT_ONCE", 0)
+    (first, *_) = subscriptions(sim)
+    begin(sim, topic, [make_message(f"due {number}", scheduled_at=sim.now + 1_000) for number in range(3)])
+    sim.run()
+    senders = [SendsAgain(sim, topic) for _ in range(3)]
+    sim.clock.advance(1_000)
+    for _ in range(50):
+        look_for_due(sim)
+        sim.turn()
+    for sender in senders:
+        sender.is_over = True
+    assert topic.counts().scheduled == 0
+    assert [each for each in ids_in(sim, first) if each != "x"] == ["due 0", "due 1", "due 2"]
+
+
+def due_in_line(sim: Simulation, topic: TopicEntity) -> list[int]:
+    """The number of a message that waits for its turn behind a large batch."""
+    scheduled = begin(sim, topic, [make_message("due", scheduled_at=sim.now + 1_000)])
+    sim.run()
+    sim.clock.advance(1_000)
+    begin(sim, topic, batch())
+    sim.turn()
+    look_for_due(sim)
+    return scheduled.value
+
+
+def test_a_due_message_that_waits_for_its_turn_cannot_be_cancelled_any_more(
+    sim: Simulation, topic: TopicEntity
+) -> None:
+    (first, *_) = subscriptions(sim)
+    numbers, cancelled = due_in_line(sim, topic), Answer[None]()
+    topic.cancel_scheduled(numbers, sim.now, cancelled)
+    for port in sim.ports:
+        port.run()
+    assert isinstance(cancelled.error, MessageNotFound)
+    look_for_due(sim)
+    sim.run()
+    sim.tick()
+    assert ids_in(sim, first)[COUNT:] == ["due"]
+    assert topic.counts().scheduled == 0
+
+
+def test_a_due_message_whose_store_is_lost_while_it_waits_for_its_turn_is_copied_once(
+    sim: Simulation, topic: TopicEntity
+) -> None:
+    (first, *_) = subscriptions(sim)
+    due_in_line(sim, topic)
+    store = topic.main_fragments[0].broker.index
+    sim.lose_store(store)
+    sim.return_store(store)
+    sim.run()
+    sim.tick()
+    assert [each for each in ids_in(sim, first) if each == "due"] == ["due"]
+    assert topic.counts().scheduled == 0
 
 
 def test_receivers_of_all_subscriptions_learn_of_their_copies(sim: Simulation, topic: TopicEntity) -> None:

@@ -1,6 +1,6 @@
 """A topic: what is sent to it is copied to every subscription whose rules match (contract A16)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Final
@@ -16,6 +16,7 @@ from twinbus.broker.entity_settings import subscription_settings, topic_settings
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import counts_of
+from twinbus.broker.fragment.tally import Tally
 from twinbus.broker.fragment.upkeep import DUE_COUNT_MAX, keep_up_with
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.broker.operations import by_number
@@ -197,8 +198,29 @@ class TopicEntity:
     def _publish_due(self, fragment: Fragment, rows: list[StoredMessage], now: Millis) -> bool:
         """Scheduled messages are copied when they are due; the topic itself keeps nothing of them."""
         if self.placement.is_busy(fragment.index):
-            fragment.agenda.will_be_due(now)
+            # In the line, or senders who are always there would keep them from their subscriptions.
+            let_in = fragment.keep_out([row.sequence_number for row in rows])
+            self.placement.wait(fragment.index, partial(self._publish_in_turn, fragment, fragment.tally, rows, let_in))
             return False
+        return self._publish_now(fragment, rows, now)
+
+    def _publish_in_turn(
+        self, fragment: Fragment, tally: Tally, rows: list[StoredMessage], let_in: Callable[[], None], now: Millis
+    ) -> LongSteps:
+        """Nobody else has changed them meanwhile; if the store was lost, they will be found again."""
+        yield from ()
+        if fragment.tally is not tally or not fragment.is_available:
+            return
+        try:
+            if self._publish_now(fragment, rows, now):
+                fragment.settings.alive_at = now
+                fragment.agenda.will_be_due(now)  # there may be more
+        finally:
+            let_in()
+        self._keep_up(fragment, now)
+        fragment.wake()
+
+    def _publish_now(self, fragment: Fragment, rows: list[StoredMessage], now: Millis) -> bool:
         is_full = fragment.broker.is_full
         if is_full and any(part.tally.active_count for part in self._parts(fragment.index)):
             # Only those who receive make room. They have something to receive, and get more when they have taken that.

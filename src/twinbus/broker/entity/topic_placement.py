@@ -8,8 +8,8 @@ if the store is lost in between, nothing has happened yet, and the batch goes to
     sent, many copies                          waits in the line of its fragment, then taken in steps
     sent while another is in the line          waits behind it, so that it does not overtake it
 
-Independent messages that arrive together are cut into parts, each with a commit of its own. Transactions wait in the line too;
-scheduled messages that are due are looked for again when it is empty.
+Independent messages that arrive together are cut into parts, each with a commit of its own. Transactions wait in the line too, and
+so do scheduled messages that are due.
 """
 
 import logging
