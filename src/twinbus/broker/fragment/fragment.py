@@ -236,8 +236,8 @@ class Fragment:
         }
 
     def keep_out(self, numbers: Sequence[int]) -> Callable[[], None]:
-        """Rows that were locked, and will be changed, count as in flight until the function that is returned is called: when their
-        change has been asked for."""
+        """Rows that were locked, or are due, and will be changed count as in flight until the function that is returned is called: when
+        their change has been asked for."""
         kept_out, turn = self._kept_out, next(self._turns)
         kept_out[turn] = numbers
         return partial(self._let_in, kept_out, turn)
