@@ -93,7 +93,19 @@ def test_connections_to_other_nodes_count_and_other_nodes_learn_of_ours() -> Non
     connections.proved(first)
     assert isinstance(connections.add(Stand()), QuotaExceeded)
     connections.discard(first)
-    assert others.told == [1, 2, 1]
+    assert others.told == [1, 0]
+
+
+def test_strangers_at_one_node_do_not_fill_another() -> None:
+    """Nobody there could make them give way."""
+    others = Elsewhere(0)
+    crowded = Connections(2, others)
+    for _ in range(3):
+        crowded.add(Stand())
+    quiet = Connections(2, Elsewhere(max(others.told, default=0)))
+    waiting, newcomer = Stand(), Stand()
+    assert [quiet.add(each) for each in (waiting, newcomer)] == [None, None]
+    assert waiting.done == [], "it may be about to put its token"
 
 
 def test_all_connections_are_closed_even_if_one_of_them_breaks(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,7 +1,8 @@
 """The open connections of a namespace, whatever carries their bytes: sockets, TLS or WebSockets.
 
 Anybody can open connections and leave them without a token. So such a stranger gives way to a newcomer, the one that has waited
-longest first, and only clients that have proved a right can keep others out.
+longest first, and only clients that have proved a right can keep others out. Strangers elsewhere cannot be made to give way from here, so
+no node counts those of another.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,13 +39,13 @@ class OpenConnection(Protocol):
 
 
 class OtherConnections(Protocol):
-    """Those of the other nodes that serve the namespace."""
+    """Those of the other nodes that serve the namespace, without their strangers."""
 
     @property
     def connections_elsewhere(self) -> int: ...
 
     def connections_changed(self, own_count: int) -> None:
-        """For the other nodes to know."""
+        """For the other nodes to know: the connections here without the strangers."""
         ...
 
 
@@ -87,12 +88,12 @@ class Connections:
                 refusal = QuotaExceeded(
                     f"The namespace has {self._count_max} connections open, which is its limit. Close some."
                 )
-        self._others.connections_changed(len(self._open))
         return refusal
 
     def proved(self, connection: OpenConnection) -> None:
         """Its client has put a valid token."""
         self.strangers.pop(connection, None)
+        self._tell_others()
 
     def cut_oldest_stranger(self) -> None:
         """Called while there is one."""
@@ -102,7 +103,10 @@ class Connections:
 
     def discard(self, connection: OpenConnection) -> None:
         self._forget(connection)
-        self._others.connections_changed(len(self._open))
+        self._tell_others()
+
+    def _tell_others(self) -> None:
+        self._others.connections_changed(len(self._open) - len(self.strangers))
 
     def _forget(self, connection: OpenConnection) -> None:
         self._open.discard(connection)

@@ -9,7 +9,7 @@ import os
 import tempfile
 
 AMQP, OPEN, BEAT = range(3)
-"""Connections that speak AMQP; all sockets of clients; a number that changes while the node's loop turns."""
+"""Connections that speak AMQP and have put a valid token; all sockets of clients; a number that changes while the node's loop turns."""
 ROW_SIZE = 8
 NUMBER_SIZE = 8
 
