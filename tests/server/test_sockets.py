@@ -3,6 +3,8 @@
 import asyncio
 import errno
 import socket
+import ssl
+import tracemalloc
 from collections.abc import AsyncIterator
 
 import pytest
@@ -124,6 +126,35 @@ async def test_what_comes_after_the_start_goes_straight_to_the_chosen_protocol(p
     writer.write(b"GET")
     assert await reader.readuntil(b">") == b"amqp<GET>"
     writer.close()
+
+
+async def test_a_handshake_that_stops_after_its_first_byte_costs_little_memory() -> None:
+    loop, count = asyncio.get_running_loop(), 20
+    admission = Admission(SharedLimits(), amqp=Connections(100), refusals=RefusalLog(), socket_count_max=100)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    begun: list[asyncio.Transport] = []
+
+    class Port(SharedPort):
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            begun.append(self._transport)
+
+    server = await loop.create_server(lambda: Port(asyncio.Protocol, asyncio.Protocol, admission, loop, tls), HOST, 0)
+    clients = [await asyncio.open_connection(*server.sockets[0].getsockname()) for _ in range(count)]
+    tracemalloc.start()
+    try:
+        for _, writer in clients:
+            writer.write(b"\x16")
+        async with asyncio.timeout(WAIT_S):
+            while len(begun) < count:
+                await asyncio.sleep(0)
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size < count * 64 * 1024
+    for _, writer in clients:
+        writer.close()
+    server.close()
 
 
 async def is_closed(reader: asyncio.StreamReader) -> bool:

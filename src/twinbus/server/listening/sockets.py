@@ -110,6 +110,11 @@ async def listen(
     )
 
 
+class _TlsLayer(SSLProtocol):
+    max_size = 32 * 1024
+    """Of a buffer that it fills with zeros at the first byte: with the usual 256 KB, 5,000 clients that send no other take 1.3 GB."""
+
+
 class SharedPort(asyncio.Protocol):
     """A port for AMQP and HTTP, with TLS and without: the first bytes of a connection say what it speaks.
 
@@ -176,7 +181,7 @@ class SharedPort(asyncio.Protocol):
         """It stays undecided, and so bounded in time and number, until the handshake is over."""
         inner = SharedPort(self._make_amqp, self._make_http, self._admission, self._loop, outer=self)
         # Not the loop's own `start_tls`: that one reads the handshake from its start, and we have read it already.
-        layer = SSLProtocol(
+        layer = _TlsLayer(
             self._loop,
             inner,
             tls,
