@@ -228,7 +228,7 @@ class NamespaceServer:
         if membership is not None:
             await membership.begin(self)
         if prepare is not None:
-            await self._prepare(prepare)
+            await self.prepare(prepare)
         await self._listen()
         log.info(
             "serving", extra={"fields": {"namespace": settings.name, "amqp": self.amqp_port, "http": self.http_port}}
@@ -299,15 +299,19 @@ class NamespaceServer:
         await keys.start()
         self._closers.append(keys.close)
 
-    async def _prepare(self, prepare: "Prepare") -> None:
-        """Beside other machines, which may be starting too: what cannot be created yet can be in a moment."""
-        deadline = asyncio.get_running_loop().time() + (PREPARE_WAIT_S if self._machine is not None else 0.0)
+    async def prepare(self, prepare: "Prepare") -> None:
+        """Beside other nodes, which may be starting too: what cannot be created yet can be in a moment."""
+        deadline = asyncio.get_running_loop().time() + (PREPARE_WAIT_S if self._membership is not None else 0.0)
+        said = ""
         while True:
             try:
                 await prepare(self)
-            except (InternalError, OperationTimeout, OperationInProgress):
+            except (InternalError, OperationTimeout, OperationInProgress) as fault:
                 if asyncio.get_running_loop().time() >= deadline:
                     raise
+                if str(fault) != said:
+                    said = str(fault)
+                    log.warning("waiting_to_create_entities", extra={"fields": {"reason": said}})
                 await asyncio.sleep(PREPARE_PAUSE_S)
             else:
                 return

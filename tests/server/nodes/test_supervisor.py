@@ -14,6 +14,7 @@ from tests.server.nodes.two_nodes import WAIT_S, two_nodes
 from twinbus.definitions.entity_file import read_wanted
 from twinbus.errors import ArgumentError, StoreInUse
 from twinbus.server.nodes import supervisor
+from twinbus.server.nodes.node import PREPARE
 from twinbus.server.nodes.supervisor import SILENT_S, STUCK_S, Supervisor
 from twinbus.server.server_settings import ServerSettings
 
@@ -179,6 +180,20 @@ async def test_a_namespace_that_cannot_be_served_says_why_and_leaves_nothing_beh
         await other.start()
     async with two_nodes(tmp_path) as namespace:
         assert sorted(namespace.supervisor.process_ids) == [0, 1]
+
+
+async def test_entities_that_cannot_be_created_yet_when_all_processes_are_there_are_created_later(
+    tmp_path: Path,
+) -> None:
+    """On a busy machine a line between two of them may break while the namespace starts."""
+    async with two_nodes(tmp_path, "parts:partitioned") as namespace:
+        await namespace.administer(lambda client: client.delete_queue("parts"))
+        await namespace.ask("POST", "/$stores/1/down")
+        preparing = asyncio.create_task(namespace.supervisor._ask_first_node(PREPARE))
+        await asyncio.wait([preparing], timeout=0.5)
+        await namespace.ask("POST", "/$stores/1/up")
+        await preparing
+        assert await namespace.administer(lambda client: client.get_queue("parts").name) == "parts"
 
 
 async def test_a_process_that_stands_still_gets_no_connections_and_is_replaced_if_it_goes_on(tmp_path: Path) -> None:

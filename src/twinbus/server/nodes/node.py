@@ -54,7 +54,7 @@ async def run(
     server.on_new_root_key = new_root_key
 
     async def prepare(_: Words) -> None:
-        await create_entities(server.control, seat.wanted, new_key)
+        await server.prepare(lambda server: create_entities(server.control, seat.wanted, new_key))
 
     leash.answering[PREPARE] = prepare
     tasks: set[asyncio.Task[None]] = set()
