@@ -189,6 +189,21 @@ def test_a_target_whose_store_is_unhealthy_gets_the_message_when_it_is_back(sim:
     assert source.main.counts().active == source.transfer_dead_letter.counts().active == 0
 
 
+@pytest.mark.rule("A11.5")
+def test_a_target_that_cannot_be_reached_is_asked_again_after_a_pause(sim: Simulation) -> None:
+    target = sim.queue(QueueDescription("target"))
+    source = sim.queue(QueueDescription("source", forward_to="target"))
+    store = target.main.fragments[0].broker.index
+    sim.lose_store(store)
+    sim.send(source, make_message("m"))
+    sim.return_store(store)
+    sim.advance(RETRY_PAUSE - 1)
+    assert source.main.counts().active == 1
+    sim.advance(1)
+    assert source.main.counts().active == 0
+    assert sim.receiver(target.main, 1).ids() == ["m"]
+
+
 def test_only_one_run_is_held_while_the_target_cannot_be_reached(sim: Simulation) -> None:
     target = sim.queue(QueueDescription("target"))
     source = sim.queue(QueueDescription("source", forward_to="target"))

@@ -22,6 +22,7 @@ from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import (
     Activated,
     ActivatedTogether,
+    AlteredTogether,
     Altered,
     Copied,
     Enqueued,
@@ -520,6 +521,14 @@ def test_what_was_asked_about_and_is_gone_since_does_not_become_active(folder: P
     store.commit([ActivatedTogether(HERE, [2, 3], 7, 6, [NEVER, NEVER])])
     assert numbers(everything(store)) == [4, 6, 8]
     store.close()
+
+
+def test_what_was_asked_about_and_is_removed_is_not_there_for_what_follows_in_the_commit(folder: Path) -> None:
+    with closing(FolderStore(folder)) as store:
+        holding(store, row(1))
+        assert list(store.facts(HERE, [1]).numbers) == [1]
+        store.commit([Removed(HERE, [1]), AlteredTogether(HERE, [1], DEFERRED, 0)])
+        assert everything(store) == []
 
 
 def test_a_store_at_rest_writes_what_is_sealed_and_what_came_after_it(folder: Path) -> None:

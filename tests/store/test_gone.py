@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -358,6 +359,54 @@ def test_that_numbers_may_be_lost_is_noted_before_anything_is_set_aside(folder: 
     go_on_without(folder, lambda: noted.append(set_aside(folder)))
     assert noted == [[]]
     assert len(set_aside(folder)) == 1
+
+
+def test_a_segment_that_the_tables_hold_already_is_no_loss(folder: Path) -> None:
+    """A crash may leave it behind; the one after it follows the tables."""
+    store = FolderStore(folder)
+    holding(store, row(1))
+    left_behind = segment_path(folder, 1).read_bytes()
+    store.checkpoint()
+    store.commit([Enqueued(HERE, [row(2)])])
+    copy = crashed(folder)
+    store.close()
+    assert segment_numbers(copy) == [2]
+    segment_path(copy, 1).write_bytes(left_behind)
+    noted: list[str] = []
+    go_on_without(copy, lambda: noted.append("lost"))
+    assert (noted, set_aside(copy)) == ([], [])
+
+
+@pytest.mark.parametrize("damage", ["does not follow", "damaged further on"])
+def test_what_is_set_aside_is_logged_and_not_held_open(
+    folder: Path, witness: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with_two_segments(folder, witness)
+    first, second = segment_path(folder, 1), segment_path(folder, 2)
+    if damage == "does not follow":
+        first.write_bytes(first.read_bytes().rstrip(b"\0")[:-1])
+    else:
+        data = bytearray(second.read_bytes())
+        data[len(data.rstrip(b"\0")) - 1] ^= 1
+        second.write_bytes(data)
+    go_on_without(folder)
+    (record,) = (record for record in caplog.records if record.message == "file_set_aside")
+    assert record.__dict__["fields"] == {"file": str(second), "to": str(folder / "set-aside-1" / second.name)}
+    held = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
+    assert not [path for path in held if path.startswith(str(folder))]
+
+
+def test_what_is_set_aside_is_not_found_again_after_a_power_cut(folder: Path, witness: Path, tmp_path: Path) -> None:
+    with_two_segments(folder, witness)
+    second = segment_path(folder, 2)
+    second.write_bytes(bytes(FILE_HEADER.size) + second.read_bytes()[FILE_HEADER.size :])
+    with watched(LosingDisk(folder)) as disk:
+        go_on_without(folder)
+    for seed in range(4):
+        found = tmp_path / "found" / str(seed)
+        disk.without_power(found, Random(seed), ("dropped",))
+        with closing(FolderStore(found)) as store:
+            assert numbers(everything(store)) == [*range(1, 10)]
 
 
 def test_tables_that_lose_their_name_take_no_checkpoint(folder: Path, witness: Path) -> None:

@@ -4,6 +4,7 @@ import itertools
 import random
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -11,9 +12,11 @@ import pytest
 
 from tests.contract.rows import HERE, holding, row
 from tests.measured import Measured
+from tests.store.losing_disk import LosingDisk, watched
 from twinbus.errors import StoreDamaged, StoreUnavailable
 from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import (
+    Change,
     DuplicatesSeen,
     Enqueued,
     FragmentCreated,
@@ -22,10 +25,13 @@ from twinbus.store.changes import (
     fragment_key,
 )
 from twinbus.store.folder import accepted_loss
+from twinbus.store.folder import salvage as salvaging
 from twinbus.store.folder.accepted_loss import go_on_without
-from twinbus.store.folder.salvage import first_readable
+from twinbus.store.folder.journal import FOLDER_MODE
+from twinbus.store.folder.salvage import first_readable, salvage
 from twinbus.store.folder.store import FolderStore
-from twinbus.store.folder.tables import FILE_NAME, PAGE_BYTES
+from twinbus.store.folder.tables import FILE_NAME, PAGE_BYTES, SCHEMA_VERSION, connect
+from twinbus.store.row_ids import COUNTER_MASK
 from twinbus.store.store_limits import StoreLimits
 
 COUNT = 1_500
@@ -60,14 +66,19 @@ def leaf_pages(folder: Path, table: str) -> list[int]:
     while open_pages:
         page = open_pages.pop()
         start = (page - 1) * PAGE_BYTES
-        if data[start] == 13:
+        if data[start] in (10, 13):
             found.append(page)
-        elif data[start] == 5:
+        elif data[start] in (2, 5):
             count = int.from_bytes(data[start + 3 : start + 5], "big")
             cells = [int.from_bytes(data[start + 12 + 2 * n : start + 14 + 2 * n], "big") for n in range(count)]
             open_pages += [int.from_bytes(data[start + cell : start + cell + 4], "big") for cell in cells]
             open_pages.append(int.from_bytes(data[start + 8 : start + 12], "big"))
     return sorted(found)
+
+
+def rows_on(folder: Path, page: int) -> int:
+    start = (page - 1) * PAGE_BYTES
+    return int.from_bytes((folder / FILE_NAME).read_bytes()[start + 3 : start + 5], "big")
 
 
 def overwrite(folder: Path, page: int, data: bytes) -> None:
@@ -76,7 +87,7 @@ def overwrite(folder: Path, page: int, data: bytes) -> None:
         file.write(data)
 
 
-def read(folder: Path) -> dict[tuple[int, int], StoredMessage]:
+def read(folder: Path, content: Callable[[int], bytes] = content_of) -> dict[tuple[int, int], StoredMessage]:
     """What a store serves: rows that turn out to be damaged when they are read are set aside, and it is opened again."""
     for _ in range(30):
         store = FolderStore(folder)
@@ -88,7 +99,7 @@ def read(folder: Path) -> dict[tuple[int, int], StoredMessage]:
             continue
         finally:
             store.close()
-        assert all(each.content == content_of(each.sequence_number) for _, each in rows)
+        assert all(each.content == content(each.sequence_number) for _, each in rows)
         return {(key, each.sequence_number): each for key, each in rows}
     raise AssertionError("it is never whole")
 
@@ -105,6 +116,8 @@ def test_what_was_set_aside_before_is_kept_when_tables_are_salvaged(tmp_path: Pa
     go_on_without(folder)
     with closing(sqlite3.connect(folder / FILE_NAME)) as connection:
         assert connection.execute("SELECT count(*) FROM damaged WHERE place LIKE 'message 1 (%'").fetchone() == (1,)
+    with closing(FolderStore(folder)) as store:
+        assert store.damage() == [], "its loss was accepted with the rest"
 
 
 @pytest.mark.parametrize("table", ["messages", "contents"])
@@ -125,6 +138,134 @@ def test_a_page_that_is_gone_costs_its_own_rows_alone(tmp_path: Path, table: str
     assert store.session_state(HERE, "s") == b"state"
     assert store.duplicates(HERE) == [("seen", 2)]
     store.close()
+
+
+def large(number: int) -> bytes:
+    return bytes([number]) * 3 * PAGE_BYTES
+
+
+def few(folder: Path, *changes: Change) -> None:
+    """Six messages, all of them in the tables."""
+    with closing(FolderStore(folder)) as store:
+        holding(store, *[row(number, large(number)) for number in range(1, 7)])
+        if changes:
+            store.commit(changes)
+        store.checkpoint()
+
+
+def change(folder: Path, statement: str) -> None:
+    with closing(sqlite3.connect(folder / FILE_NAME)) as connection, connection:
+        connection.execute(statement)
+
+
+def salvaged(folder: Path) -> Path:
+    fresh = folder.with_name("fresh")
+    fresh.mkdir()
+    salvage(folder, fresh)
+    return fresh
+
+
+def ids(folder: Path, table: str = "contents") -> list[int]:
+    with closing(sqlite3.connect(folder / FILE_NAME)) as connection:
+        return [number & COUNTER_MASK for (number,) in connection.execute(f"SELECT id FROM {table} ORDER BY id")]
+
+
+@pytest.mark.parametrize("lost", [[3], [5], [2, 4]])
+def test_a_content_on_pages_of_its_own_costs_no_other(tmp_path: Path, lost: list[int]) -> None:
+    few(tmp_path / "store")
+    data = (tmp_path / "store" / FILE_NAME).read_bytes()
+    for number in lost:
+        page = data.index(bytes([number]) * (PAGE_BYTES - 4)) // PAGE_BYTES + 1
+        overwrite(tmp_path / "store", page, b"\xff" * PAGE_BYTES)
+    assert ids(salvaged(tmp_path / "store")) == [number for number in range(1, 7) if number not in lost]
+
+
+def test_a_page_that_is_gone_is_one_place_of_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many rows were on it: a limit of places is not one of rows."""
+    folder = tmp_path / "store"
+    filled(folder)
+    pages = leaf_pages(folder, "contents")
+    lost = rows_on(folder, pages[len(pages) // 2])
+    overwrite(folder, pages[len(pages) // 2], b"\xff" * PAGE_BYTES)
+    monkeypatch.setattr(salvaging, "PLACES_MAX", 2)
+    assert lost > 10
+    assert len(ids(salvaged(folder))) == COUNT + 300 - lost
+
+
+def test_of_states_of_sessions_those_before_and_behind_the_damage_are_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    few(folder, *[SessionStateSet(HERE, f"s{number:03}", b"x" * 600, 1) for number in range(200)])
+    pages = leaf_pages(folder, "session_states")
+    assert len(pages) > 4
+    lost = rows_on(folder, pages[len(pages) // 2])
+    overwrite(folder, pages[len(pages) // 2], b"\xff" * PAGE_BYTES)
+    with closing(sqlite3.connect(salvaged(folder) / FILE_NAME)) as connection:
+        found = [key for (key,) in connection.execute("SELECT session_key FROM session_states ORDER BY session_key")]
+    assert found[0].upper() == '"S000"'
+    assert found[-1].upper() == '"S199"'
+    assert len(found) == 200 - lost
+
+
+def test_a_text_that_cannot_be_written_again_costs_its_row_alone(tmp_path: Path) -> None:
+    few(tmp_path / "store")
+    change(tmp_path / "store", "UPDATE messages SET session_id = CAST(x'FF' AS TEXT) WHERE id & 255 = 2")
+    assert ids(salvaged(tmp_path / "store"), "messages") == [1, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        (f"PRAGMA user_version = {SCHEMA_VERSION + 1}", "another version"),
+        ("UPDATE fragments SET last_number = 99", "facts of fragment"),
+        ("UPDATE journal SET position = position + 1", "position of the journal"),
+    ],
+)
+def test_from_facts_that_are_not_what_was_written_nothing_is_salvaged(
+    tmp_path: Path, statement: str, reason: str
+) -> None:
+    few(tmp_path / "store")
+    change(tmp_path / "store", statement)
+    with pytest.raises(StoreDamaged, match=reason):
+        salvaged(tmp_path / "store")
+
+
+def test_what_is_salvaged_is_in_the_file_of_the_tables_whoever_looks_into_it(tmp_path: Path) -> None:
+    """Not in their log: it does not go where the file goes."""
+    few(tmp_path / "store")
+    (tmp_path / "fresh").mkdir()
+    (tmp_path / "alone").mkdir()
+    with closing(connect(tmp_path / "fresh", 1 << 20)) as looking:
+        looking.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        salvage(tmp_path / "store", tmp_path / "fresh")
+        shutil.copy(tmp_path / "fresh" / FILE_NAME, tmp_path / "alone")
+    assert ids(tmp_path / "alone") == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("folder", ["salvaged", "set-aside-1"])
+def test_what_is_salvaged_and_set_aside_is_for_the_owner_alone(
+    tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    few(store)
+    overwrite(store, leaf_pages(store, "contents")[0], b"\xff" * PAGE_BYTES)
+    with monkeypatch.context() as patched:
+        patched.setattr(accepted_loss, "_put_aside", crash)
+        with pytest.raises(Crash):
+            go_on_without(store)
+    if folder == "set-aside-1":
+        go_on_without(store)
+    assert (store / folder).stat().st_mode & 0o777 == FOLDER_MODE
+
+
+def test_tables_whose_disk_fails_are_not_set_aside(tmp_path: Path) -> None:
+    """They may be as good as before: whoever accepts the loss tries again."""
+    folder = tmp_path / "store"
+    few(folder)
+    (folder / f"{FILE_NAME}-wal").mkdir()
+    with pytest.raises(sqlite3.OperationalError, match="unable to open"):
+        go_on_without(folder)
+    assert not list(folder.glob("set-aside-*"))
+    assert (folder / FILE_NAME).exists()
 
 
 def test_the_file_as_it_was_is_kept(tmp_path: Path) -> None:
@@ -210,6 +351,30 @@ def test_a_process_that_ends_while_tables_are_salvaged_costs_nothing(
     assert moves >= 3
 
 
+def test_a_power_cut_while_tables_are_salvaged_or_afterwards_costs_nothing(tmp_path: Path) -> None:
+    folder, wanted = tmp_path / "store", [1, 2, 4, 5, 6]
+    few(folder)
+    place = (folder / FILE_NAME).read_bytes().index(bytes([3]) * (PAGE_BYTES - 4))
+    overwrite(folder, place // PAGE_BYTES + 1, b"\xff" * PAGE_BYTES)
+    disk = LosingDisk(folder)
+    cuts: list[Path] = []
+
+    def cut() -> None:
+        cuts.append(tmp_path / str(len(cuts)))
+        disk.without_power(cuts[-1], random.Random(len(cuts)), ["dropped"])
+
+    with watched(disk):
+        disk.on_event = cut
+        go_on_without(folder)
+    for _ in range(4):
+        cut()
+    assert len(cuts) > 20
+    for place, found in enumerate(cuts):
+        if place < len(cuts) - 4:
+            go_on_without(found)
+        assert [number for _, number in read(found, large)] == wanted, place
+
+
 def test_tables_that_were_put_back_meanwhile_are_not_replaced_by_what_was_salvaged_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,5 +404,10 @@ def crash(_: Path) -> None:
 @pytest.mark.parametrize("first", range(2, 14))
 def test_rows_are_read_again_from_the_first_number_behind_the_damage(low: int, first: int) -> None:
     high = 12
-    found = first_readable(lambda number: number >= first, low, high)
+
+    def is_readable(number: int) -> bool:
+        assert low < number <= high, "before that there is no damage, and behind it nothing"
+        return number >= first
+
+    found = first_readable(is_readable, low, high)
     assert found == max(low + 1, first)

@@ -81,6 +81,7 @@ def test_rows_that_are_removed_or_restated_together_are_counted_off(tmp_path: Pa
 
 
 WRONG = (
+    "due_at = 'x'",
     *(f"{name} = {name} - 1" for name in ("due_at", "expires_at", "delivery_count", "enqueued_at", "enqueued_number")),
     *("content_sum = content_sum - 1", "session_id = '\"T\"'", "session_key = '\"T\"'", "session_key = NULL"),
 )
@@ -131,7 +132,7 @@ READS: dict[str, Callable[[FolderStore], object]] = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG[:6])
+@pytest.mark.parametrize("wrong", WRONG[:7])
 @pytest.mark.parametrize("read", READS)
 def test_a_message_with_a_wrong_fact_is_never_given_out(folder: Path, wrong: str, read: str) -> None:
     change(folder, f"UPDATE messages SET {wrong} WHERE {message(2)}")
@@ -159,6 +160,20 @@ def test_an_index_that_differs_from_its_table_is_built_again_and_nothing_is_lost
         assert counts(store) == {HERE: (4, 0, 1), ELSEWHERE: (2, 0, 0)}
     with closing(opened(folder)) as store:
         assert len(store.damage()) == 1
+
+
+def test_damage_that_no_index_explains_is_refused_and_nothing_is_changed(folder: Path) -> None:
+    """The page of a table does not say how many of its bytes are free: everything on it can be read."""
+    with closing(sqlite3.connect(folder / FILE_NAME)) as connection:
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'messages'").fetchone()
+    data = bytearray((folder / FILE_NAME).read_bytes())
+    data[(page - 1) * size + 7] += 3  # of its header: free bytes in pieces too small to be used
+    (folder / FILE_NAME).write_bytes(data)
+    for _ in ("first", "again"):
+        with pytest.raises(StoreDamaged, match=r"(?s)messages: .*Nothing was changed"):
+            opened(folder)
+    assert (folder / FILE_NAME).read_bytes() == data
 
 
 @pytest.mark.parametrize("wrong", [*WRONG, "size = size - 1", "state = 1", "slot = 2"])

@@ -34,6 +34,8 @@ def test_a_pattern_matches_what_the_naive_matcher_says(text: str, pattern: str, 
         ("a%", "a\nb", True),
         ("%a_%b", "ab", False),
         ("%a_%b", "axb", True),
+        ("%ab_%b%", "abx", False),
+        ("%ab_%b%", "abxb", True),
     ],
 )
 def test_percent_is_any_text_and_underscore_any_character(pattern: str, text: str, expected: bool) -> None:

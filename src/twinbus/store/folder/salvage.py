@@ -2,8 +2,8 @@
 
 The structure of a file that is damaged is a tree with broken leaves: what is on other pages can be found by its id. So rows are
 read in the order of their ids until SQLite fails, then the next id is looked for behind which it does not, in steps that double.
-Which rows are whole, and which are missing, is for `check_tables` to say: every row has a checksum, and every fragment a sum of
-them. Without the facts of the fragments and the position of the journal nothing can be trusted, and nothing is salvaged.
+Which rows are whole, and which are missing, is for `check_tables` to say, once they are opened: every row has a checksum, and
+every fragment a sum of them. Without the facts of the fragments and the position of the journal nothing can be trusted, and nothing is salvaged.
 """
 
 import sqlite3
@@ -14,13 +14,15 @@ from typing import Any, TypeAlias
 
 from twinbus.errors import StoreDamaged
 from twinbus.store.change_rules import COUNTER_BITS
-from twinbus.store.folder.table_check import check_facts_of_all, check_tables
+from twinbus.store.folder.table_check import check_facts_of_all
 from twinbus.store.folder.tables import FILE_NAME, SCHEMA_VERSION, SQL, bring_home, connect, prepare
 from twinbus.store.row_ids import COUNTER_MASK
 
 CACHE_BYTES = 4 << 20
 PLACES_MAX = 10_000
 """Of damage in one fragment, after which the rest of it counts as lost: the file is not worth hours."""
+FOUND_MAX = 1 << 40
+"""No number of a row that was set aside is larger."""
 DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
 
 Values: TypeAlias = tuple[Any, ...]
@@ -36,7 +38,6 @@ def salvage(damaged: Path, fresh: Path) -> None:
     try:
         prepare(target, fresh)
         _copy(source, target, damaged)
-        check_tables(target, fresh)
         bring_home(target, fresh)
     except sqlite3.DatabaseError as error:
         raise StoreDamaged(f"{damaged / FILE_NAME} has nothing that can be started from: {error}") from error
@@ -60,7 +61,7 @@ def _copy(source: sqlite3.Connection, target: sqlite3.Connection, folder: Path) 
             _put(target, table, _by_id(source, table, low, high))
         for table in ("session_states", "duplicates"):
             _put(target, table, _from_both_ends(source, table, slot))
-    _put(target, "damaged", _by_id(source, "damaged", 0, 1 << 40))
+    _put(target, "damaged", _by_id(source, "damaged", 1, FOUND_MAX))
     target.execute("COMMIT")
 
 
@@ -85,7 +86,7 @@ def _by_id(source: sqlite3.Connection, table: str, low: int, high: int) -> Itera
 
     for _ in range(PLACES_MAX):
         try:
-            for row in source.execute(every, (low, high)):
+            for row in _up_to_damage(source, every, (low, high)):
                 yield row
                 low = row[0] + 1
             return
@@ -119,5 +120,20 @@ def _from_both_ends(source: sqlite3.Connection, table: str, slot: int) -> Iterat
     key = "session_key" if table == "session_states" else "key"
     for order in ("ASC", "DESC"):
         with suppress(*DAMAGE):
-            yield from source.execute(f"SELECT * FROM {table} WHERE slot = ? ORDER BY {key} {order}", (slot,))
+            yield from _up_to_damage(source, f"SELECT * FROM {table} WHERE slot = ? ORDER BY {key} {order}", (slot,))
             return
+
+
+def _up_to_damage(source: sqlite3.Connection, statement: str, parameters: tuple[int, ...]) -> Iterator[Values]:
+    """The rows of a statement, then what SQLite says of the damage behind them, if there is any.
+
+    The library looks for the next row before it gives one out, so the last one is lost with what is behind it, and asked for alone.
+    """
+    count = 0
+    try:
+        for row in source.execute(statement, parameters):
+            yield row
+            count += 1
+    except DAMAGE:
+        yield from source.execute(f"{statement} LIMIT 1 OFFSET {count}", parameters)
+        raise
