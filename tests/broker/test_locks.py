@@ -188,3 +188,22 @@ def test_tokens_differ_between_runs_and_name_their_fragment() -> None:
     assert len(tokens) == 50
     assert {token[0] for token in tokens} == {7}
     assert {len(token) for token in tokens} == {16}
+
+
+@pytest.mark.one_node("the store is moved by hand")
+@pytest.mark.parametrize("session_id", [None, "s"])
+def test_where_all_messages_are_locked_none_are_looked_for_when_their_store_has_moved(
+    sim: Simulation, session_id: str | None
+) -> None:
+    queue = sim.queue(QueueDescription("moved", requires_session=session_id is not None))
+    sim.send(queue, *[make_message(each, session_id=session_id) for each in ("a", "b")])
+    lock = None if session_id is None else sim.accept(queue.main, session_id).value
+    assert sim.receiver(queue.main, 2, session=lock).ids() == ["a", "b"]
+    broker = queue.main.fragments[0].broker
+    port = sim.ports[broker.index]
+    broker.retire()
+    broker.expect(broker.move_out(lambda _: True))
+    before = port.query_count
+    broker.store_returned()
+    sim.run()
+    assert port.query_count == before + 1, "what has to be remembered"

@@ -526,8 +526,10 @@ def test_what_was_asked_about_and_is_gone_since_does_not_become_active(folder: P
 def test_what_was_asked_about_and_is_removed_is_not_there_for_what_follows_in_the_commit(folder: Path) -> None:
     with closing(FolderStore(folder)) as store:
         holding(store, row(1))
-        assert list(store.facts(HERE, [1]).numbers) == [1]
-        store.commit([Removed(HERE, [1]), AlteredTogether(HERE, [1], DEFERRED, 0)])
+        store.checkpoint()
+        store.commit([Enqueued(HERE, [row(2)])])
+        assert store.facts(HERE, [1, 2]).numbers == (1, 2)
+        store.commit([Removed(HERE, [1, 2]), AlteredTogether(HERE, [1, 2], DEFERRED, 0)])
         assert everything(store) == []
 
 

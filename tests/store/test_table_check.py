@@ -143,6 +143,15 @@ def test_a_message_with_a_wrong_fact_is_never_given_out(folder: Path, wrong: str
         assert numbers(everything(store)) == [1, 3, 4, 5]
 
 
+@pytest.mark.parametrize("wrong", ["due_at = 'x'", "enqueued_at = x'00'", "content_sum = 'x'"])
+def test_a_message_with_a_fact_of_another_type_is_never_given_out(folder: Path, wrong: str) -> None:
+    change(folder, f"UPDATE messages SET {wrong} WHERE {message(3)}")
+    with closing(opened(folder)) as store, pytest.raises(StoreUnavailable, match=r"message 3 \("):
+        everything(store)
+    with closing(opened(folder)) as store:
+        assert numbers(everything(store)) == [1, 2, 4, 5]
+
+
 def test_an_index_that_differs_from_its_table_is_built_again_and_nothing_is_lost(folder: Path) -> None:
     with closing(sqlite3.connect(folder / FILE_NAME)) as connection:
         (size,) = connection.execute("PRAGMA page_size").fetchone()

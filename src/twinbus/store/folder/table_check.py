@@ -13,6 +13,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,7 @@ def check_tables(connection: sqlite3.Connection, folder: Path) -> None:
     _check_fragments(connection, file)
     if not findings and not _wrong_slots(connection):
         return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with _changing(connection):
         for where in _damaged_rows(connection):
             _move_aside(connection, where, "the facts are not what was written")
         for slot in _wrong_slots(connection):
@@ -69,18 +69,11 @@ def check_tables(connection: sqlite3.Connection, folder: Path) -> None:
                     f"{file} is damaged: {left[0]}. Nothing was changed; restore the folder from a copy."
                 )
             _note(connection, "an index", f"it differed from its table ({findings[0]}) and was built again", {}, None)
-        write_journal_row(connection, _position(connection))
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def set_aside(connection: sqlite3.Connection, rows: Sequence[Where]) -> list[Damage]:
     """Move rows that were found damaged while they were read, and count the rest again. One transaction."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with _changing(connection):
         slots: set[int] = set()
         places = []
         for where in rows:
@@ -90,13 +83,20 @@ def set_aside(connection: sqlite3.Connection, rows: Sequence[Where]) -> list[Dam
             slots.add(key[0] >> COUNTER_BITS if table == "messages" else key[0])
         for slot in slots:
             _count_again(connection, slot)
+    return places
+
+
+@contextmanager
+def _changing(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
         write_journal_row(connection, _position(connection))
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    return places
 
 
 def damage_in(connection: sqlite3.Connection) -> list[Damage]:
