@@ -211,6 +211,11 @@ def set_aside(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.glob("set-aside-*/*"))
 
 
+def held_open(folder: Path) -> list[str]:
+    files = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
+    return [file for file in files if file.startswith(str(folder))]
+
+
 def test_behind_a_damaged_segment_nothing_is_served_once_that_is_accepted(folder: Path, witness: Path) -> None:
     with_two_segments(folder, witness)
     first, second = segment_path(folder, 1), segment_path(folder, 2)
@@ -392,8 +397,24 @@ def test_what_is_set_aside_is_logged_and_not_held_open(
     go_on_without(folder)
     (record,) = (record for record in caplog.records if record.message == "file_set_aside")
     assert record.__dict__["fields"] == {"file": str(second), "to": str(folder / "set-aside-1" / second.name)}
-    held = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
-    assert not [path for path in held if path.startswith(str(folder))]
+    assert held_open(folder) == []
+
+
+@pytest.mark.parametrize("damage", ["does not follow", "a damaged batch", "a missing segment"])
+def test_a_store_that_is_refused_is_not_held_open(folder: Path, witness: Path, damage: str) -> None:
+    with_two_segments(folder, witness)
+    first = segment_path(folder, 1)
+    if damage == "does not follow":
+        first.write_bytes(first.read_bytes().rstrip(b"\0")[:-1])
+    elif damage == "a damaged batch":
+        first.write_bytes(first.read_bytes().replace(b"the second", b"THE SECOND"))
+    else:
+        first.unlink()
+    with pytest.raises(StoreDamaged):
+        FolderStore(folder, witness=witness)
+    assert held_open(folder) == []
+    assert len(check_folder(folder, witness)) == 1
+    assert held_open(folder) == []
 
 
 def test_what_is_set_aside_is_not_found_again_after_a_power_cut(folder: Path, witness: Path, tmp_path: Path) -> None:
