@@ -22,8 +22,8 @@ from twinbus.model.wire_names import MessageState
 from twinbus.store.changes import (
     Activated,
     ActivatedTogether,
-    AlteredTogether,
     Altered,
+    AlteredTogether,
     Copied,
     Enqueued,
     FragmentCreated,
