@@ -65,6 +65,7 @@ SITUATIONS: dict[str, set[Doing]] = {
     "broker/entity/message_queue.py:MessageQueue._no_sessions": {SESSION},
     "broker/entity/message_queue.py:MessageQueue.renew": {SETTLE},
     "broker/entity/placement.py": {SEND},
+    "broker/entity/runs.py": {SEND},
     "broker/entity/session_desk.py": {SESSION},
     "broker/entity/topic_room.py": {SEND},
     "broker/entity/transfers.py": {TRANSACT},

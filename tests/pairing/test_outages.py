@@ -285,7 +285,7 @@ def test_a_message_session_is_in_order_though_its_backlog_queue_was_lost_in_the_
         spaces.primary.kill()
         for store in (0, 1, 0):
             with spaces.secondary.stores_down(store):
-                assert all(trial.send(sender, timeout=30, session_id="s") for _ in range(5))
+                assert all(trial.send(sender, timeout=60, session_id="s") for _ in range(5))
         used = {event.queue for event in trial.events if event.kind is EventKind.BACKLOG_SEND}
         assert len(used) == BACKLOG_QUEUE_COUNT
         spaces.primary.revive()
