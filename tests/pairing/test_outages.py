@@ -207,6 +207,7 @@ def test_a_full_backlog_queue_is_taken_out_and_another_takes_its_messages(spaces
         secondary.kill()
 
 
+@pytest.mark.nightly
 @pytest.mark.rule("B5")
 def test_a_backlog_queue_in_a_dead_store_is_taken_out_and_another_takes_its_messages(spaces: Spaces) -> None:
     trial = Trial(spaces)
@@ -277,6 +278,7 @@ def test_messages_of_a_session_come_home_in_order_and_with_their_session(spaces:
     assert len(spaces.primary.take_all(trial.path, session_id="s")) == len(delivered)
 
 
+@pytest.mark.nightly
 @pytest.mark.rule("B8.7", "B5")
 def test_a_message_session_is_in_order_though_its_backlog_queue_was_lost_in_the_middle(spaces: Spaces) -> None:
     """Each of the two queues is in a store of its own: the session moves from the lost one to the other."""
