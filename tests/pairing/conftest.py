@@ -56,12 +56,13 @@ def spaces(processes: Spaces) -> Iterator[Spaces]:
     yield processes
     processes.primary.revive()
     processes.secondary.revive()
-    used = [queue for queue in _backlog_queues(processes.primary) if processes.secondary.count(queue)]
-    if used:
+    queues = _backlog_queues(processes.primary)
+    if any(map(processes.secondary.count, queues)):
+        # Both, one after the other: so each is in a store of its own again.
         with processes.secondary.administration() as administration:
-            for queue in used:
+            for queue in queues:
                 administration.delete_queue(queue)
-        _create_backlog_queues(used, processes.secondary)
+        _create_backlog_queues(queues, processes.secondary)
 
 
 def _backlog_queues(primary: NamespaceProcess) -> list[str]:

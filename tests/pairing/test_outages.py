@@ -207,7 +207,6 @@ def test_a_full_backlog_queue_is_taken_out_and_another_takes_its_messages(spaces
         secondary.kill()
 
 
-@pytest.mark.nightly
 @pytest.mark.rule("B5")
 def test_a_backlog_queue_in_a_dead_store_is_taken_out_and_another_takes_its_messages(spaces: Spaces) -> None:
     trial = Trial(spaces)
@@ -278,7 +277,6 @@ def test_messages_of_a_session_come_home_in_order_and_with_their_session(spaces:
     assert len(spaces.primary.take_all(trial.path, session_id="s")) == len(delivered)
 
 
-@pytest.mark.nightly
 @pytest.mark.rule("B8.7", "B5")
 def test_a_message_session_is_in_order_though_its_backlog_queue_was_lost_in_the_middle(spaces: Spaces) -> None:
     """Each of the two queues is in a store of its own: the session moves from the lost one to the other."""
@@ -287,7 +285,7 @@ def test_a_message_session_is_in_order_though_its_backlog_queue_was_lost_in_the_
         spaces.primary.kill()
         for store in (0, 1, 0):
             with spaces.secondary.stores_down(store):
-                assert all(trial.send(sender, timeout=60, session_id="s") for _ in range(5))
+                assert all(trial.send(sender, timeout=30, session_id="s") for _ in range(5))
         used = {event.queue for event in trial.events if event.kind is EventKind.BACKLOG_SEND}
         assert len(used) == BACKLOG_QUEUE_COUNT
         spaces.primary.revive()
