@@ -27,7 +27,6 @@ from twinbus.store.postgres.lease import (
     ENDS_TOGETHER_S,
     LEASE_S,
     NO_RENEWAL,
-    RENEW_EVERY_S,
     TAKEN,
     TRUSTED_S,
     LeaseKeeper,
@@ -35,6 +34,7 @@ from twinbus.store.postgres.lease import (
     until_an_end,
 )
 from twinbus.store.postgres.place import Owner, PostgresPlace, has_secret, server_of
+from twinbus.store.postgres.renewal_rounds import RENEW_EVERY_S
 from twinbus.store.postgres.statements import JOURNAL_COUNT
 from twinbus.store.postgres.store import PostgresStore
 from twinbus.store.postgres.tables import PostgresTables
@@ -497,21 +497,22 @@ def test_a_renewal_that_was_under_way_does_not_prolong_a_lease_that_was_given_ba
     opened(here).close()
 
 
-def test_a_lease_that_was_given_back_is_trusted_no_longer_and_not_renewed(here: PostgresPlace) -> None:
-    told: list[float] = []
-    asked = threading.Semaphore(0)
-
-    def alive_at() -> float:
-        asked.release()
-        return boot_time()
-
-    keeper = LeaseKeeper(lambda _, until: told.append(until), alive_at)
-    PostgresStore(here, Owner.this_process(), renewal=keeper).close()
-    assert told[-1] == 0.0
-    for _ in range(3):
-        assert asked.acquire(timeout=20)
-    assert told[-1] == 0.0
+def test_a_lease_that_was_given_back_is_trusted_no_longer_and_not_renewed(
+    postgres_dsn: str, fresh_namespace: str
+) -> None:
+    places = [PostgresPlace(postgres_dsn, fresh_namespace, number, 2) for number in range(2)]
+    told: list[tuple[int, float]] = []
+    keeper = LeaseKeeper(lambda number, until: told.append((number, until)), boot_time)
+    closed, left = (PostgresStore(each, Owner.this_process(), renewal=keeper) for each in places)
+    closed.close()
+    assert told[-1] == (0, 0.0)
+    told.clear()
+    deadline = time.monotonic() + 20
+    while len(told) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert {number for number, _ in told} == {1}
     keeper.close()
+    left.close()
 
 
 def test_a_lease_that_somebody_else_renews_is_given_back_with_all_others(here: PostgresPlace) -> None:
@@ -621,41 +622,51 @@ def test_a_store_whose_schema_is_gone_keeps_no_other_lease_in_its_database_from_
         store.close()
 
 
-def renewed(where: PostgresPlace, since: float, alive_at: float) -> tuple[float, float, float]:
-    """Once, of a lease that was taken then, for a namespace that was last heard of then: until when it is trusted, and between which
-    times it ends."""
-    told: list[float] = []
-    owner = Owner.this_process()
-    store = PostgresStore(where, owner)
-    keeper = LeaseKeeper(lambda _, until: told.append(until), lambda: alive_at)
-    keeper.start(where, owner, since)
-    deadline = time.monotonic() + 20
-    while len(told) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
+def ends_between(where: PostgresPlace) -> tuple[float, float]:
+    """Boot times before and after the end of the lease."""
     before = boot_time()
     ((left_s,),) = run_sql(where, "SELECT extract(epoch FROM until - clock_timestamp())::float8 FROM lease")
     assert isinstance(left_s, float)
-    after = boot_time()
-    keeper.close()
-    store.close()
-    return told[1], before + left_s, after + left_s
+    return before + left_s, boot_time() + left_s
 
 
 def test_a_lease_lasts_from_when_the_namespace_was_last_heard_of_and_not_from_its_renewal(here: PostgresPlace) -> None:
-    now = boot_time()
-    trusted_until, earliest, latest = renewed(here, since=now - 10, alive_at=now - 2)
-    assert trusted_until == now - 2 + TRUSTED_S
-    assert latest >= now - 2 + LEASE_S
+    told: list[float] = []
+    owner = Owner.this_process()
+    store = PostgresStore(here, owner)
+    alive_at = boot_time()
+    keeper = LeaseKeeper(lambda _, until: told.append(until), lambda: alive_at)
+    keeper.start(here, owner, alive_at - 10)
+    deadline = time.monotonic() + 20
+    while len(told) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    earliest, latest = ends_between(here)
+    assert told[1] == alive_at + TRUSTED_S
+    assert latest >= alive_at + LEASE_S
     # A whole lease from the renewal, which comes after a second, would end at six.
-    assert earliest < now + LEASE_S
+    assert earliest < alive_at + LEASE_S + 1
+    keeper.close()
+    store.close()
 
 
-def test_a_renewal_makes_no_lease_shorter_than_it_is_trusted(here: PostgresPlace) -> None:
-    """It was taken after the namespace was last heard of."""
+def test_a_lease_that_was_taken_while_the_namespace_was_silent_is_not_made_shorter(here: PostgresPlace) -> None:
+    told: list[float] = []
+    asked = threading.Semaphore(0)
     now = boot_time()
-    trusted_until, _, latest = renewed(here, since=now, alive_at=now - 4)
-    assert trusted_until == now + TRUSTED_S
-    assert latest >= now + LEASE_S
+
+    def alive_at() -> float:
+        asked.release()
+        return now - 1
+
+    keeper = LeaseKeeper(lambda _, until: told.append(until), alive_at)
+    store = PostgresStore(here, Owner.this_process(), renewal=keeper)
+    for _ in range(3):
+        assert asked.acquire(timeout=20)
+    assert told == [pytest.approx(now + TRUSTED_S, abs=2)]
+    assert told[0] >= now + TRUSTED_S
+    assert ends_between(here)[1] >= now + LEASE_S
+    keeper.close()
+    store.close()
 
 
 def test_a_database_that_hangs_costs_no_lease_in_another(here: PostgresPlace) -> None:

@@ -28,8 +28,9 @@ from twinbus.clock import Millis, boot_time
 from twinbus.errors import ArgumentError, InternalError, StoreUnavailable
 from twinbus.server.machines.identity import Authority, new_authority
 from twinbus.store.postgres.connection import Connection, in_our_words
-from twinbus.store.postgres.lease import LEASE_S, RENEW_EVERY_S, take_over, until_an_end
+from twinbus.store.postgres.lease import LEASE_S, take_over, until_an_end
 from twinbus.store.postgres.place import CatalogPlace, Owner, server_of
+from twinbus.store.postgres.renewal_rounds import RENEW_EVERY_S
 from twinbus.store.postgres.schema import set_search_path
 from twinbus.store.postgres.statements import SQL, schema_statement
 from twinbus.store.postgres.watch import PATIENCE_OF_LEASES

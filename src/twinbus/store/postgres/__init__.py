@@ -2,6 +2,7 @@
 
 place, store                where a store is, and a durable store there
 medium, lease               the schema as one `Medium`; who owns it, and for how long
+renewal_rounds              when leases are renewed, and when not
 journal                     segments as rows of rotating tables
 tables, checkpoint          what all segments add up to, read in snapshots; a layer written to it
 statements, sql/            its SQL by name

@@ -1,4 +1,4 @@
-"""Leases on stores in PostgreSQL: renewed every second for all stores of a process, by a thread for each database.
+"""Leases on stores in PostgreSQL: renewed every second for all stores of a process, by a thread for each database (`renewal_rounds`).
 
 A lease lasts LEASE_S from when whoever serves was last heard of, and not from its renewal: a namespace that is frozen is silent, and
 what its store process renews meanwhile would keep others waiting for nobody. The database's clock decides when a lease ends. Its owner
@@ -22,13 +22,13 @@ from twinbus.clock import boot_time
 from twinbus.errors import StoreTaken, StoreUnavailable
 from twinbus.store.postgres.connection import Connection, in_our_words
 from twinbus.store.postgres.place import LeasedPlace, Owner, server_of
+from twinbus.store.postgres.renewal_rounds import RENEW_EVERY_S, RenewalRounds, is_silent
 from twinbus.store.postgres.schema import schema_exists
 from twinbus.store.postgres.statements import SQL, schema_statement
 from twinbus.store.postgres.watch import PATIENCE_OF_LEASES
 
 LEASE_S = 5.0
 TRUSTED_S = 4.0
-RENEW_EVERY_S = 1.0
 ENDS_TOGETHER_S = 0.05
 """Leases that one owner renews one after the other end within this time: who waits for them looks once for all."""
 END_S = 2.0
@@ -175,7 +175,7 @@ class LeaseKeeper:
 
 class _Held(NamedTuple):
     owner: Owner
-    since: float  # boot time before it was taken
+    counts_from: float  # boot time: when whoever serves was heard of before its last renewal, or before it was taken
 
 
 class _DatabaseLeases:
@@ -225,24 +225,25 @@ class _DatabaseLeases:
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        renewed_for = 0.0
-        while not self._is_over.wait(RENEW_EVERY_S):
-            alive_at = self._alive_at()
-            if alive_at > renewed_for:  # otherwise there is nothing to prolong
-                renewed_for = alive_at
-                with self._changing:
-                    held = dict(self._held)
-                self._renew(held)
+        rounds, pause_s = RenewalRounds(), RENEW_EVERY_S
+        while not self._is_over.wait(pause_s):
+            rounds.begin(boot_time())
+            with self._changing:
+                held = dict(self._held)
+            self._renew(held, rounds)
+            pause_s = rounds.pause_s(boot_time())
         if self._gives_back:
             self._give_back()
         self._disconnect()
 
-    def _renew(self, held: "dict[LeasedPlace, _Held]") -> None:
+    def _renew(self, held: "dict[LeasedPlace, _Held]", rounds: RenewalRounds) -> None:
         """If the database cannot be reached the leases end by themselves."""
         try:
-            for place, (owner, since) in held.items():
+            for place, (owner, counts_from) in held.items():
+                if not rounds.prolongs(counts_from, self._alive_at(), boot_time()):
+                    continue
                 try:
-                    self._renew_one(place, owner, since)
+                    self._renew_one(place, owner)
                 except psycopg.ProgrammingError as error:
                     # Its schema is gone, or not ours any more: that of no other store is.
                     log.warning("lease_not_renewed", extra={"fields": {"store": place.number, "reason": str(error)}})
@@ -250,21 +251,24 @@ class _DatabaseLeases:
             log.warning("leases_not_renewed", extra={"fields": {"stores": len(held), "reason": str(error)}})
             self._disconnect()
 
-    def _renew_one(self, place: LeasedPlace, owner: Owner, since: float) -> None:
+    def _renew_one(self, place: LeasedPlace, owner: Owner) -> None:
         statement = schema_statement("renew_lease", place.schema)
         connection = self._connection(owner)
-        # A lease that was taken while nobody was heard of is trusted from then on: it must not be made shorter than that. The
-        # database counts from when it does this, which is later than now: so it ends later than is trusted here.
-        alive_at = max(since, self._alive_at())
+        alive_at = self._alive_at()
+        # The database counts from when it does this, which is later than now: so it ends later than is trusted here.
         lasts_s = LEASE_S - (boot_time() - alive_at)
         renewed = connection.raw.execute(statement, (lasts_s, owner.id), prepare=True)
         connection.require_no_warning()
         found = renewed.fetchone()
         with self._changing:
-            if place in self._held:
-                self._trusted_until(place.number, TAKEN if found is None else alive_at + TRUSTED_S)
-                if found is not None:
-                    self._tell_replicated(place, *found)
+            if place not in self._held:
+                return
+            if found is None:
+                self._trusted_until(place.number, TAKEN)
+            elif not is_silent(self._alive_at(), boot_time()):  # otherwise this process stood still meanwhile
+                self._held[place] = _Held(owner, alive_at)
+                self._trusted_until(place.number, alive_at + TRUSTED_S)
+                self._tell_replicated(place, *found)
 
     def _tell_replicated(self, place: LeasedPlace, is_replicated: bool) -> None:
         """An operator may change it at any time: to be able to commit while the standby is down."""
