@@ -21,6 +21,7 @@ from twinbus.broker.fragment import lane, settlement
 from twinbus.broker.fragment.message_sessions import STALE_ENTRIES_MAX, MessageSessions
 from twinbus.broker.moved_locks import MovedLocks, MovedSession
 from twinbus.broker.outcomes import COMPLETE, RELEASE, Abandon, Defer
+from twinbus.broker.wakeups import STALE_COUNT_MAX
 from twinbus.clock import Millis
 from twinbus.errors import (
     FragmentUnavailable,
@@ -166,6 +167,26 @@ def test_who_stops_waiting_gets_no_session(sim: Simulation, queue: QueueEntity) 
     sim.advance(10_000)
     assert not answer.has_come
     assert sim.accept(queue.main).value.session_id == "x"
+
+
+def test_those_who_stop_waiting_for_a_session_leave_nothing_behind_however_long_they_would_have_waited(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    first = sim.accept(queue.main, wait=10**9)
+    for _ in range(2 * STALE_COUNT_MAX + 100):
+        queue.main.accept_session(SessionRequest(), sim.now + 10**9, sim.now, Answer[SessionLock]()).cancel()
+    assert queue.main.receiver_count == 1
+    assert all(len(broker.wakeups) <= 2 * STALE_COUNT_MAX + 10 for broker in sim.brokers)
+    send(sim, queue, "x", "m")
+    assert first.value.session_id == "x"
+
+
+def test_sessions_that_are_accepted_and_closed_leave_nothing_behind_until_their_locks_would_have_ended(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    for _ in range(2 * STALE_COUNT_MAX + 100):
+        queue.main.detach(session_receiver(sim, queue, "x"), sim.now)
+    assert all(len(broker.wakeups) <= 2 * STALE_COUNT_MAX + 10 for broker in sim.brokers)
 
 
 @pytest.mark.rule("A9.12")

@@ -1,5 +1,6 @@
 """Hand-over from fragments to receivers (contract A5, design rule 6)."""
 
+import time
 from collections import Counter
 
 import pytest
@@ -138,6 +139,18 @@ def test_receivers_take_turns_when_messages_come_one_by_one() -> None:
     for number in range(9):
         sim.send(queue, make_message(str(number)))
     assert [len(receiver.take()) for receiver in receivers] == [3, 3, 3]
+
+
+def test_very_many_receivers_that_leave_together_hold_nobody_up() -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    receivers = [SimReceiver(0) for _ in range(20_000)]
+    for receiver in receivers:
+        queue.main.attach(receiver, sim.now)
+    before = time.thread_time()
+    for receiver in receivers:
+        queue.main.detach(receiver, sim.now)
+    assert time.thread_time() - before < 1
 
 
 class EagerReceiver(SimReceiver):

@@ -6,6 +6,7 @@ from twinbus.broker.commands import Peek
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.operations import by_number
 from twinbus.broker.outcomes import Abandon
+from twinbus.broker.wakeups import STALE_COUNT_MAX
 from twinbus.errors import MessageNotFound, MessageTooLarge
 from twinbus.model.descriptions import QueueDescription
 from twinbus.testing.messages import make_message
@@ -86,6 +87,14 @@ def test_a_cancelled_message_never_comes(sim: Simulation, queue: QueueEntity) ->
 
 
 @pytest.mark.rule("A13.3")
+def test_messages_for_ever_earlier_times_leave_nothing_behind_when_they_are_cancelled(
+    sim: Simulation, queue: QueueEntity
+) -> None:
+    for number in range(2 * STALE_COUNT_MAX + 100):
+        cancel(sim, queue, *schedule(sim, queue, "m", after=10**9 - number))
+    assert all(len(broker.wakeups) <= 2 * STALE_COUNT_MAX + 1 for broker in sim.brokers)
+
+
 def test_cancelling_is_all_or_nothing(sim: Simulation, queue: QueueEntity) -> None:
     (number,) = schedule(sim, queue, "m")
     assert isinstance(cancel(sim, queue, number, number + 7).error, MessageNotFound)

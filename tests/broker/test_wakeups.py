@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from twinbus.broker.wakeups import Deadlines, LongSteps, LongWork, OneByOne, Wakeups
+from twinbus.broker.wakeups import STALE_COUNT_MAX, Deadlines, LongSteps, LongWork, OneByOne, Wakeups
 from twinbus.clock import NEVER, Millis
 from twinbus.testing.sim_clock import SimClock
 
@@ -48,6 +48,31 @@ def test_a_call_that_breaks_hinders_no_other(caplog: pytest.LogCaptureFixture) -
     wakeups.run(1)
     caplog.clear()
     assert called == [1]
+
+
+def test_what_is_cancelled_does_not_come_even_if_it_is_due_together_with_who_cancels_it() -> None:
+    wakeups, called = Wakeups(), list[str]()
+    early = wakeups.at(10, lambda _: called.append("early"))
+    early.cancel()
+    wakeups.at(20, lambda _: late.cancel())
+    late = wakeups.at(20, lambda _: called.append("late"))
+    wakeups.at(20, lambda _: called.append("last"))
+    assert wakeups.run(20) == NEVER
+    assert called == ["last"]
+    late.cancel()
+    assert wakeups.run(21) == NEVER
+
+
+def test_calls_that_are_cancelled_leave_no_more_places_than_others_have_and_hinder_no_other() -> None:
+    wakeups, called = Wakeups(), list[Millis]()
+    kept = range(0, 100_000, 50)
+    for when in range(100_000):
+        wakeup = wakeups.at(when, lambda _, when=when: called.append(when))  # type: ignore[misc]
+        if when not in kept:
+            wakeup.cancel()
+        assert len(wakeups) <= 2 * (STALE_COUNT_MAX + len(kept)) + 1
+    assert wakeups.run(100_000) == NEVER
+    assert called == list(kept)
 
 
 def test_a_deadline_that_is_not_discarded_is_called_once_when_it_is_due() -> None:

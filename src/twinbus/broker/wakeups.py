@@ -4,7 +4,7 @@ steps."""
 import logging
 from collections import deque
 from collections.abc import Callable, Generator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TypeAlias
 
@@ -14,20 +14,65 @@ from twinbus.clock import NEVER, Clock, Millis
 log = logging.getLogger(__name__)
 
 
+STALE_COUNT_MAX = 1_024
+"""Places of cancelled calls that are kept even if most are."""
+
+
+class Wakeup:
+    """A call that is to come."""
+
+    __slots__ = ("_call", "_owner")
+
+    def __init__(self, owner: "Wakeups", call: Callable[[Millis], object]) -> None:
+        self._owner = owner
+        self._call: Callable[[Millis], object] | None = call
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._call is None
+
+    def cancel(self) -> None:
+        """It does not come any more. Afterwards, or after it has come, this does nothing."""
+        if self._call is not None:
+            self._call = None
+            self._owner.dropped_one()
+
+    def take(self) -> Callable[[Millis], object] | None:
+        """The call, which is made now; None if it was cancelled."""
+        call, self._call = self._call, None
+        return call
+
+
 class Wakeups:
-    """A call cannot be cancelled: the function that is woken checks again whether there is anything to do."""
+    """What is cancelled is let go of at once, and its place in the heap with others: a client decides how far ahead a call is, and can
+    ask for thousands of them in a second and cancel each."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[Millis, int, Callable[[Millis], None]]] = []
+        self._heap: list[tuple[Millis, int, Wakeup]] = []
         self._order = count()
+        self._stale_count = 0
 
-    def at(self, when: Millis, call: Callable[[Millis], None]) -> None:
+    def __len__(self) -> int:
+        """Calls that are to come, and places of cancelled ones."""
+        return len(self._heap)
+
+    def at(self, when: Millis, call: Callable[[Millis], object]) -> Wakeup:
+        wakeup = Wakeup(self, call)
         if when < NEVER:
-            heappush(self._heap, (when, next(self._order), call))
+            heappush(self._heap, (when, next(self._order), wakeup))
+        return wakeup
 
     def clock_stepped(self, by: Millis) -> None:
         """What was to be called after a while still is. Whoever waits for a time of day asks again."""
-        self._heap = [(when + by, order, call) for when, order, call in self._heap]
+        self._heap = [(when + by, order, wakeup) for when, order, wakeup in self._heap]
+
+    def dropped_one(self) -> None:
+        """One of the calls was cancelled."""
+        self._stale_count += 1
+        if self._stale_count > STALE_COUNT_MAX + len(self._heap) // 2:
+            self._heap = [entry for entry in self._heap if not entry[2].is_cancelled]
+            heapify(self._heap)
+            self._stale_count = 0
 
     def run(self, now: Millis) -> Millis:
         """Call what is due, and what that made due, once each; returns when the next one is."""
@@ -35,9 +80,11 @@ class Wakeups:
         due = []
         while heap and heap[0][0] <= now:
             due.append(heappop(heap)[2])
-        for call in due:
-            tell(call, now)
-        return heap[0][0] if heap else NEVER
+        for wakeup in due:
+            call = wakeup.take()
+            if call is not None:
+                tell(call, now)
+        return self._heap[0][0] if self._heap else NEVER
 
 
 class Deadlines:

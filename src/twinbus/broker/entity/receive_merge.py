@@ -11,7 +11,7 @@ runs looks again until nobody has credit or nothing is ready. Without that, whoe
 behind it, and the round would hand over messages by counts that are past.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from twinbus.broker.consumer import Consumer, ReceiveMode, TakenMessage
@@ -24,7 +24,8 @@ from twinbus.clock import Millis
 class ReceiveMerge:
     def __init__(self, fragments: Sequence[Fragment]) -> None:
         self._fragments = fragments
-        self._receivers: deque[Consumer] = deque()
+        self._receivers: OrderedDict[Consumer, None] = OrderedDict()
+        """In the order in which they were served last. Each is found at once: thousands may be of one connection that ends."""
         self._turn = 0
         self._is_pumping = False
         self._is_left_over = False
@@ -36,13 +37,14 @@ class ReceiveMerge:
         return len(self._receivers)
 
     def add(self, receiver: Consumer) -> None:
-        self._receivers.append(receiver)
+        self._receivers[receiver] = None
 
     def remove(self, receiver: Consumer) -> None:
-        self._receivers = deque(other for other in self._receivers if other is not receiver)
+        self._receivers.pop(receiver, None)
 
     def remove_all(self) -> list[Consumer]:
-        receivers, self._receivers = list(self._receivers), deque()
+        receivers = list(self._receivers)
+        self._receivers.clear()
         return receivers
 
     def _ready_count(self) -> int:
@@ -68,15 +70,14 @@ class ReceiveMerge:
         ready_count = self._ready_count()
         if not ready_count:
             return False
-        hungry = [(place, receiver) for place, receiver in enumerate(self._receivers) if receiver.credit > 0]
+        hungry = [receiver for receiver in self._receivers if receiver.credit > 0]
         if not hungry:
             self._is_left_over = True
             return False
         share = -(-ready_count // len(hungry))
-        for place, receiver in hungry[:ready_count]:
+        for receiver in hungry[:ready_count]:
+            self._receivers.move_to_end(receiver)
             self._serve(receiver, min(receiver.credit, share), now)
-            last = place
-        self._receivers.rotate(-last - 1)
         return True
 
     def _serve(self, receiver: Consumer, count: int, now: Millis) -> None:

@@ -5,10 +5,11 @@ over while it is held: the receiver that had it loses it at once, and what that 
 holder to settle.
 """
 
-from collections import deque
-from collections.abc import Sequence, Set
+from collections import OrderedDict
+from collections.abc import Callable, Sequence, Set
 from functools import partial
 from hmac import compare_digest
+from typing import Final
 
 from twinbus.broker.consumer import Consumer, ReceiveMode, SessionLock, SessionRequest
 from twinbus.broker.fragment.fragment import Fragment
@@ -17,6 +18,7 @@ from twinbus.broker.fragment.message_sessions import MessageSessions
 from twinbus.broker.fragment.settlement import session_lost
 from twinbus.broker.replies import Reply, Waiter
 from twinbus.broker.telling import tell
+from twinbus.broker.wakeups import Wakeup
 from twinbus.clock import Millis
 from twinbus.errors import (
     ArgumentError,
@@ -34,16 +36,21 @@ seconds longer finds its link closed."""
 
 
 class _Waiter:
-    def __init__(self, reply: Reply[SessionLock], *, is_exclusive: bool = True) -> None:
+    def __init__(self, reply: Reply[SessionLock], forget: Callable[["_Waiter"], object], *, is_exclusive: bool) -> None:
         self.reply = reply
         self.is_exclusive = is_exclusive
-        self.is_over = False
+        self._forget = forget
 
     def cancel(self) -> None:
-        self.is_over = True
+        self._forget(self)
 
 
-NO_WAITER = _Waiter(lambda _: None)
+class _Answered:
+    def cancel(self) -> None:
+        pass
+
+
+NO_WAITER: Final[Waiter] = _Answered()
 """For a request that was answered at once."""
 
 
@@ -56,12 +63,15 @@ class SessionDesk:
         for fragment, sessions in zip(fragments, self._sessions, strict=True):
             fragment.set_sessions(sessions)
         self._receivers: dict[SessionLock, Consumer] = {}
-        self._waiters: deque[_Waiter] = deque()
+        self._watches: dict[SessionLock, Wakeup] = {}
+        """When locks end, for as long as that concerns anybody: a client may accept and close thousands of times until one would have."""
+        self._waiters: OrderedDict[_Waiter, Wakeup] = OrderedDict()
+        """Until when they wait, in the order in which they came. Those that give up leave nothing: their time may be far away."""
         self._turn = 0
 
     def __len__(self) -> int:
         """Receivers, and those that wait for a session."""
-        return len(self._receivers) + sum(not waiter.is_over for waiter in self._waiters)
+        return len(self._receivers) + len(self._waiters)
 
     def place(self, session_id: str) -> Fragment:
         return self._fragments[candidates(session_id, len(self._fragments), 0)[0]]
@@ -72,18 +82,21 @@ class SessionDesk:
     # Accepting
 
     def accept(self, request: SessionRequest, deadline: Millis, now: Millis, reply: Reply[SessionLock]) -> Waiter:
-        waiter = _Waiter(reply, is_exclusive=request.is_exclusive)
         if request.session_id is not None:
-            waiter.is_over = True
             reply(self._accept_named(request.session_id, request, now))
-            return waiter
+            return NO_WAITER
         if request.token is not None:
             raise ArgumentError("A lock token is for one message session. Name that session, or omit the token.")
-        self._waiters.append(waiter)
+        waiter = _Waiter(reply, self._stop_waiting, is_exclusive=request.is_exclusive)
+        wakeups = self._fragments[0].broker.wakeups
+        self._waiters[waiter] = wakeups.at(deadline, partial(self._time_out, waiter))
         self.serve_waiters(now)
-        if not waiter.is_over:
-            self._fragments[0].broker.wakeups.at(deadline, partial(self._time_out, waiter))
         return waiter
+
+    def _stop_waiting(self, waiter: _Waiter) -> None:
+        wakeup = self._waiters.pop(waiter, None)
+        if wakeup is not None:
+            wakeup.cancel()
 
     def _accept_named(self, session_id: str, request: SessionRequest, now: Millis) -> SessionLock | MessagingError:
         fragment = self.place(session_id)
@@ -117,17 +130,13 @@ class SessionDesk:
 
     def serve_waiters(self, now: Millis) -> None:
         """Give free sessions to those who wait for any, first come first served."""
-        waiters = self._waiters
-        while waiters:
-            # Those that have given up are dropped when they come up: thousands may wait, and this is asked for every message.
-            if waiters[0].is_over:
-                waiters.popleft()
-                continue
+        # Thousands may wait, and this is asked for every message.
+        while self._waiters:
             free = self._oldest_free()
             if free is None:
                 return
-            waiter = waiters.popleft()
-            waiter.is_over = True
+            waiter, wakeup = self._waiters.popitem(last=False)
+            wakeup.cancel()
             tell(waiter.reply, self._hold(*free, now, is_exclusive=waiter.is_exclusive))
 
     def _oldest_free(self) -> tuple[Fragment, str] | None:
@@ -149,12 +158,18 @@ class SessionDesk:
         return lock
 
     def _watch(self, fragment: Fragment, lock: SessionLock) -> None:
-        fragment.broker.wakeups.at(lock.locked_until, partial(self._look_at, fragment, lock))
+        self._unwatch(lock)
+        wakeup = fragment.broker.wakeups.at(lock.locked_until, partial(self._look_at, fragment, lock))
+        self._watches[lock] = wakeup
+
+    def _unwatch(self, lock: SessionLock) -> None:
+        wakeup = self._watches.pop(lock, None)
+        if wakeup is not None:
+            wakeup.cancel()
 
     def _time_out(self, waiter: _Waiter, now: Millis) -> None:
-        if not waiter.is_over:
-            waiter.is_over = True
-            waiter.reply(OperationTimeout("No message session with messages came free in time. Try again."))
+        del self._waiters[waiter]
+        waiter.reply(OperationTimeout("No message session with messages came free in time. Try again."))
 
     # Holding
 
@@ -172,6 +187,7 @@ class SessionDesk:
 
     def release(self, lock: SessionLock, now: Millis) -> None:
         self._receivers.pop(lock, None)
+        self._unwatch(lock)
         if lock.is_held:
             sessions = self._sessions[lock.fragment_index]
             if lock.locked_until > now:
@@ -205,6 +221,7 @@ class SessionDesk:
 
     def _look_at(self, fragment: Fragment, lock: SessionLock, now: Millis) -> None:
         """The lock ends now, unless it was renewed or is long gone."""
+        del self._watches[lock]
         if not lock.is_held:
             self._tell_after_slack(fragment, lock)
         elif lock.locked_until > now:
@@ -216,9 +233,10 @@ class SessionDesk:
     def _tell_after_slack(self, fragment: Fragment, lock: SessionLock) -> None:
         if lock in self._receivers:
             when = lock.locked_until + DETACH_SLACK
-            fragment.broker.wakeups.at(when, lambda _: self._tell(lock, session_lost()))
+            self._watches[lock] = fragment.broker.wakeups.at(when, lambda _: self._tell(lock, session_lost()))
 
     def _tell(self, lock: SessionLock, error: MessagingError) -> None:
+        self._unwatch(lock)
         receiver = self._receivers.pop(lock, None)
         if receiver is not None:
             tell(receiver.session_lost, error)
@@ -234,16 +252,16 @@ class SessionDesk:
         """These are held at another node from now on."""
         for lock in locks:
             self._receivers.pop(lock, None)
+            self._unwatch(lock)
         self.fragment_lost(fragment)
 
     def close(self, error: MessagingError) -> None:
         """There are no sessions any more, for anybody."""
         for lock in list(self._receivers):
             self._tell(lock, error)
-        for waiter in self._waiters:
-            if not waiter.is_over:
-                waiter.is_over = True
-                tell(waiter.reply, error)
+        for waiter in list(self._waiters):
+            self._stop_waiting(waiter)
+            tell(waiter.reply, error)
 
     # Hand-over
 

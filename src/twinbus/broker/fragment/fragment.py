@@ -37,6 +37,7 @@ from twinbus.broker.fragment.tally import Tally
 from twinbus.broker.held_contents import unread_content
 from twinbus.broker.message_broker import Effect, Failed, MessageBroker
 from twinbus.broker.moved_locks import MovedLocks
+from twinbus.broker.wakeups import Wakeup
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import FragmentUnavailable, ServerBusy
 from twinbus.model.hops import without_hops
@@ -73,6 +74,7 @@ class Fragment:
         self.duplicates = DuplicateHistory() if is_detecting else None
         self._upkeep = upkeep
         self._woken_at: Millis = NEVER
+        self._wakeup: Wakeup | None = None
         self.is_loaded = False
         self._clear()
 
@@ -446,13 +448,12 @@ class Fragment:
         if self._names is not None and self._names.next_end < when:
             when = self._names.next_end
         if when < self._woken_at:
-            self._woken_at = when
-            self.broker.wakeups.at(when, self._woken)
+            if self._wakeup is not None:
+                # A client can name times that each come before all that it has named so far.
+                self._wakeup.cancel()
+            self._woken_at, self._wakeup = when, self.broker.wakeups.at(when, self._woken)
 
     def _woken(self, now: Millis) -> None:
-        if now < self._woken_at:
-            # Left over from before something sooner came up: what it was for has another wakeup since.
-            return
         self._woken_at = NEVER
         if self.is_available:
             try:
