@@ -20,6 +20,8 @@ from twinbus.model.descriptions import (
     AuthorizationRule,
     QueueDescription,
     Right,
+    RuleDescription,
+    SqlFilter,
     SubscriptionDescription,
     TopicDescription,
     WhichKey,
@@ -92,6 +94,42 @@ async def test_a_node_changes_and_deletes_nothing_that_it_does_not_know_as_it_is
         other.reread(path)
     await control.delete("news")
     assert one.changed_elsewhere().paths == ["known", "news", "news/Subscriptions/all"]
+
+
+async def test_a_node_changes_no_rule_that_it_does_not_know_as_it_is(both: tuple[Catalog, Catalog]) -> None:
+    """It would answer a change of a rule that is gone, and replace one that it was told is new."""
+    one, other = both
+    topic, subscription = TopicDescription("news"), SubscriptionDescription("news", "all")
+    path, rules = "news/Subscriptions/all", [RuleDescription(name) for name in ("changed", "known", "removed")]
+    one.add(one.new_id(), topic, NOON)
+    entry = one.add(one.new_id(), subscription, NOON, rules)
+    other.reread("news")
+    runtime = MemoryRuntime()
+    runtime.entities["news"] = MemoryEntity(other.get("news").id, topic)
+    runtime.entities["news|all"] = MemoryEntity(entry.id, subscription, {rule.name: rule for rule in rules})
+    one.set_rule(path, RuleDescription("changed", SqlFilter("a = 1")))
+    one.set_rule(path, RuleDescription("new", SqlFilter("a = 1")))
+    one.remove_rule(path, "removed")
+    control = ControlPlane(other, runtime, SteppingClock())
+    for change in (
+        control.create_rule("news", "all", RuleDescription("New")),
+        control.create_rule("news", "all", RuleDescription("removed")),
+        control.update_rule("news", "all", RuleDescription("Changed")),
+        control.update_rule("news", "all", RuleDescription("removed")),
+        control.delete_rule("news", "all", "changed"),
+        control.delete_rule("news", "all", "removed"),
+    ):
+        with pytest.raises(InternalError, match="through another node"):
+            await change
+    await control.update_rule("news", "all", RuleDescription("known", SqlFilter("a = 2")))
+    one.reread("news")
+    assert [(rule.name, rule.filter) for rule in one.get(path).rules] == [
+        ("changed", SqlFilter("a = 1")),
+        ("known", SqlFilter("a = 2")),
+        ("new", SqlFilter("a = 1")),
+    ]
+    other.reread("news")
+    await control.delete_rule("news", "all", "changed")
 
 
 async def test_a_new_key_of_an_access_rule_leaves_what_another_node_has_changed_without_its_knowledge(

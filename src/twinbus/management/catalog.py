@@ -27,7 +27,7 @@ from twinbus.management.records import (
     write_entity,
     write_rule,
 )
-from twinbus.management.rule_set import NO_RULES, RuleSet
+from twinbus.management.rule_set import NO_RULES, RuleSet, is_same_rule
 from twinbus.model.descriptions import (
     AuthorizationRule,
     EntityDescription,
@@ -63,6 +63,7 @@ ENTITIES = "SELECT id, kind, description, created_at, updated_at, first_store FR
 ENTITY_AND_BELOW = f"{ENTITIES} WHERE key = ? OR (key > ? AND key < ?) ORDER BY id"
 ENTITY_AND_BELOW_AS_IT_IS = "SELECT id, updated_at FROM entities WHERE key = ? OR (key > ? AND key < ?)"
 RULES_OF = "SELECT description FROM rules WHERE subscription = ? ORDER BY position"
+RULE = "SELECT description FROM rules WHERE subscription = ? AND key = ?"
 ACCESS_RULES = "SELECT key, description FROM access_rules ORDER BY key"
 
 Execute: TypeAlias = Callable[[str, Sequence[object]], list[tuple[Any, ...]]]
@@ -122,6 +123,10 @@ class ChangedElsewhere(NamedTuple):
     paths: list[str]
     """Of what is new, has changed or is gone, topics before what is below them."""
     has_access_rules: bool
+
+
+def _changed_unheard(path: str) -> InternalError:
+    return InternalError(f"'{path}' was changed through another node, and this one is about to learn how. Try again.")
 
 
 def _topic_of(path: str) -> str:
@@ -272,9 +277,16 @@ class Catalog:
         entry = self.find(path)
         known = [] if entry is None else [entry, *self.subscriptions(path)]
         if sorted(found) != sorted((each.id, each.updated_at) for each in known):
-            raise InternalError(
-                f"'{path}' was changed through another node, and this one is about to learn how. Try again."
-            )
+            raise _changed_unheard(path)
+
+    def check_rule_known(self, path: str, name: str) -> None:
+        """The same of a rule of a subscription that is known: changes of rules leave no other mark on it."""
+        entry = self.get(path)
+        with self._database.snapshot():
+            rows = self._database.rows(RULE, (entry.id, path_key(name)))
+        found = read_rule(rows[0][0]) if rows else None
+        if not is_same_rule(found, entry.rules.find(name)):
+            raise _changed_unheard(f"{path}/Rules/{name}")
 
     def reread_access_rules(self) -> None:
         with self._database.snapshot():

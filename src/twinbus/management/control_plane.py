@@ -248,8 +248,7 @@ class ControlPlane:
     async def create_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
         check_rule(rule)
         rule = replace(rule, created_at=self.clock.now())
-        async with self._turn_of(topic):
-            entry = self.subscription(topic, subscription)
+        async with self._turn_of_rule(topic, subscription, rule.name) as entry:
             if entry.rules.find(rule.name) is not None:
                 raise EntityAlreadyExists(f"The rule '{rule.name}' exists already. Choose another name or update it.")
             check_room_for_rules(self.catalog, topic, [rule])
@@ -258,8 +257,7 @@ class ControlPlane:
 
     async def update_rule(self, topic: str, subscription: str, rule: RuleDescription) -> RuleDescription:
         check_rule(rule)
-        async with self._turn_of(topic):
-            entry = self.subscription(topic, subscription)
+        async with self._turn_of_rule(topic, subscription, rule.name) as entry:
             before = self.rule(topic, subscription, rule.name)
             after = replace(rule, name=before.name, created_at=before.created_at)
             if isinstance(after.filter, CorrelationFilter) is not isinstance(before.filter, CorrelationFilter):
@@ -268,8 +266,7 @@ class ControlPlane:
         return after
 
     async def delete_rule(self, topic: str, subscription: str, name: str) -> None:
-        async with self._turn_of(topic):
-            entry = self.subscription(topic, subscription)
+        async with self._turn_of_rule(topic, subscription, name) as entry:
             await self._change_rule(entry, self.rule(topic, subscription, name), None)
 
     def subscription(self, topic: str, name: str) -> Entry:
@@ -332,6 +329,15 @@ class ControlPlane:
             if self.catalog.is_shared:
                 await self._write(lambda: self.catalog.check_known(name))
             yield
+
+    @asynccontextmanager
+    async def _turn_of_rule(self, topic: str, subscription: str, name: str) -> AsyncIterator[Entry]:
+        """That of the topic. Gives the subscription."""
+        async with self._turn_of(topic):
+            entry = self.subscription(topic, subscription)
+            if self.catalog.is_shared:
+                await self._write(lambda: self.catalog.check_rule_known(path_of(entry.description), name))
+            yield entry
 
     async def _ask(self, request: Callable[[Reply[Any]], None]) -> Any:
         late = InternalError("A messaging store did not answer in time. Look at its state and try again.")

@@ -19,8 +19,9 @@ from twinbus.errors import EntityNotFound, InternalError, MessagingError, Operat
 from twinbus.management.access_control import ACCESS
 from twinbus.management.catalog import Catalog, Entry, path_of
 from twinbus.management.control_plane import WAIT_FOR_FRAGMENTS_S, restore_entity
+from twinbus.management.rule_set import is_same_rule
 from twinbus.management.waiting import answer_of
-from twinbus.model.descriptions import RuleDescription, SubscriptionDescription, TopicDescription
+from twinbus.model.descriptions import SubscriptionDescription, TopicDescription
 from twinbus.model.paths import parse_address, path_key
 
 log = logging.getLogger(__name__)
@@ -118,12 +119,12 @@ class Follower:
         wanted = {path_key(rule.name): rule for rule in entry.rules}
         before = dict(running.rules)
         for place, (key, rule) in enumerate(before.items(), 1):
-            if not _is_same(wanted.get(key), rule):
+            if not is_same_rule(wanted.get(key), rule):
                 self._entities.remove_rule(topic, name, rule.name)
             if place % RULES_TOGETHER == 0:
                 await asyncio.sleep(0)
         for place, (key, rule) in enumerate(wanted.items(), 1):
-            if not _is_same(before.get(key), rule):
+            if not is_same_rule(before.get(key), rule):
                 self._entities.add_rule(topic, name, rule)
             if place % RULES_TOGETHER == 0:
                 await asyncio.sleep(0)
@@ -148,11 +149,6 @@ class Follower:
     async def _ask(self, request: Any) -> Any:
         late = InternalError("A messaging store did not answer in time. Look at its state and try again.")
         return await answer_of(request, WAIT_FOR_FRAGMENTS_S, late)
-
-
-def _is_same(one: RuleDescription | None, other: RuleDescription | None) -> bool:
-    # Not by equality alone: 1 equals True, and filters tell them apart.
-    return one is other or (one == other and repr(one) == repr(other))
 
 
 async def _loaded(fragments: Sequence[Fragment]) -> None:

@@ -66,6 +66,11 @@ class RuleSet:
         return copy
 
 
+def is_same_rule(one: RuleDescription | None, other: RuleDescription | None) -> bool:
+    # Not by equality alone: 1 equals True, and filters tell them apart.
+    return one is other or (one == other and repr(one) == repr(other))
+
+
 def _is_correlation(rule: RuleDescription) -> bool:
     return isinstance(rule.filter, CorrelationFilter)
 
