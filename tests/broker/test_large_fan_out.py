@@ -62,6 +62,7 @@ def ids_in(sim: Simulation, subscription: SubscriptionEntity) -> list[str]:
     return [message_id_of(row.content) for row in rows]
 
 
+@pytest.mark.one_node("asks the placement of the topic itself")
 @pytest.mark.parametrize("many", ["filters", "actions"])
 def test_what_a_batch_costs_counts_the_filters_and_actions_of_a_single_subscription_too(
     sim: Simulation, topic: TopicEntity, many: str

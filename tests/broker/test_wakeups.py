@@ -4,7 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from twinbus.broker.wakeups import STALE_COUNT_MAX, Deadlines, LongSteps, LongWork, OneByOne, Wakeups
+from twinbus.broker.wakeups import (
+    STALE_COUNT_MAX,
+    Deadlines,
+    LongSteps,
+    LongWork,
+    OneByOne,
+    WaitingSteps,
+    Wakeups,
+)
 from twinbus.clock import NEVER, Millis
 from twinbus.testing.sim_clock import SimClock
 
@@ -130,6 +138,34 @@ def test_long_work_does_one_step_in_a_turn_and_takes_turns() -> None:
     assert [name for name, _ in done] == ["a", "b", "a"]
     assert [now - began for _, now in done] == [0, 1, 2]
     assert (len(work), turns.calls) == (0, [])
+
+
+def test_long_work_that_waits_leaves_its_turns_to_the_rest_and_goes_on_when_it_is_told_to() -> None:
+    turns, done, told = Turns(), list[str](), list[Callable[[], None]]()
+    work = LongWork(lambda call: turns.calls.append(call), SimClock())
+
+    def waiting(name: str, wait: Callable[[Callable[[], None]], None]) -> WaitingSteps:
+        yield None
+        yield wait
+        done.append(name)
+
+    def busy() -> LongSteps:
+        for _ in range(3):
+            yield
+            done.append("busy")
+
+    work.add(waiting("waits", told.append))
+    work.add(busy())
+    for _ in range(9):
+        turns.turn()
+    assert (done, len(work), turns.calls) == (["busy"] * 3, 1, [])
+    told.pop()()
+    turns.turn()
+    assert (done[3:], len(work), turns.calls) == (["waits"], 0, [])
+    work.add(waiting("at once", lambda go_on: go_on()))
+    for _ in range(3):
+        turns.turn()
+    assert (done[4:], len(work), turns.calls) == (["at once"], 0, [])
 
 
 def test_long_work_that_breaks_is_over_and_the_rest_goes_on(caplog: pytest.LogCaptureFixture) -> None:

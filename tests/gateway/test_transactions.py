@@ -7,11 +7,13 @@ import pytest
 from tests.gateway.control_link import DISCHARGE, Control, active, answers, ask_in, condition
 from tests.gateway.front import Client, Front, payload
 from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED, Modified, Outcome, Rejected, TransactionalState
-from twinbus.amqp.codec.sections import DataBody, Sections, encode_sections
+from twinbus.amqp.codec.sections import DataBody, Sections, ValueBody, encode_sections
 from twinbus.amqp.codec.terminus import Source, Target
-from twinbus.amqp.codec.types import Long, Symbol, Timestamp, Value
+from twinbus.amqp.codec.types import Described, Long, Symbol, Timestamp, ULong, Value
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.broker.entity import topic_placement
+from twinbus.broker.entity.topic_entity import TopicEntity
 from twinbus.broker.fragment_transaction import DURATION_MAX, MESSAGES_MAX
 from twinbus.errors import ServerBusy
 from twinbus.gateway import transaction_room
@@ -305,6 +307,46 @@ def test_what_open_transactions_hold_in_memory_has_a_limit(front: Front, monkeyp
     assert control.ask(DISCHARGE, first, False) == ACCEPTED
     # A single message always has room, however large it is.
     assert send(client, sender, second, payload("x" * 900)) == [None]
+
+
+def large_commit(front: Front, client: Client, monkeypatch: pytest.MonkeyPatch) -> tuple[OutgoingLink, TopicEntity]:
+    """Asked for, of a message that is copied in steps, and not begun; a sender to a queue, and the topic."""
+    monkeypatch.setattr(topic_placement, "COPIES_AT_ONCE", 0)
+    monkeypatch.setattr(topic_placement, "COPIES_OF_ONE_AT_ONCE", 0)
+    topic = front.sim.topic(TopicDescription("news"))
+    front.sim.subscription(SubscriptionDescription("news", "reader"))
+    control, sender = Control(client), client.sender("orders")
+    txn_id = control.declare()
+    assert send(client, client.sender("news"), txn_id, payload("x" * 300)) == [None]
+    discharge = Described(ULong(DISCHARGE), [txn_id, False])
+    control.link.transfer(encode_sections(Sections(body=ValueBody(discharge))), b"d")
+    client.gateway.receive(client.connection.data_to_send(), front.sim.now)
+    return sender, topic
+
+
+def test_what_a_commit_under_way_holds_in_memory_counts_until_it_is_answered(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction_room, "SIZE_MAX", 500)
+    client = front.client()
+    other = Control(client).declare()
+    sender, _ = large_commit(front, client, monkeypatch)
+    sender.transfer(payload("x" * 300), b"t", state=TransactionalState(txn_id=other))
+    client.run()
+    assert [condition(each) for each in answers(client)] == ["amqp:resource-limit-exceeded", None]
+    assert send(client, sender, other, payload("x" * 300)) == [None]
+
+
+def test_a_commit_that_was_asked_for_is_done_though_the_connection_is_lost(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = front.client()
+    _, topic = large_commit(front, client, monkeypatch)
+    front.sim.turn()
+    assert topic.subscriptions["reader"].main.counts().active == 0
+    client.gateway.lost(front.sim.now)
+    front.sim.run()
+    assert topic.subscriptions["reader"].main.counts().active == 1
 
 
 def test_what_is_written_on_settled_messages_counts_as_well(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:

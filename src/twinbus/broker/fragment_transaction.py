@@ -17,9 +17,13 @@ so they are one commit to one messaging store, and a crash leaves all of them or
   and where it ends first, the message comes again as it always does, and the commit fails as the settlement would have.
 
 So a rollback has nothing to undo: it forgets, and the locks live on.
+
+A commit that is under way may take long: it waits behind what was sent to the same topic before, has many copies to make, and has to
+look into the store. Nothing can be added to it then, nobody can roll it back, and the end of the connection changes nothing. All of
+it is checked again, and done, in the call in which the last of this has come.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,7 +41,7 @@ from twinbus.broker.operations.steps import Steps, run
 from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import Reply
 from twinbus.broker.transaction_work import Cancellation, SessionState, Settlement, TransactionWork
-from twinbus.broker.wakeups import Deadlines, LongSteps
+from twinbus.broker.wakeups import Deadlines, WaitingSteps
 from twinbus.clock import Millis
 from twinbus.errors import (
     MessageNotFound,
@@ -189,45 +193,69 @@ class FragmentTransaction:
             self._look_and_finish(now, reply)
 
     def _wait_in_line(self, reply: Reply[None]) -> bool:
-        """False if nothing that it sends to has work under way that it would overtake. It is over while it waits."""
-        if self._place is None:
+        """False if it would overtake nothing where it sends to, and can be done at once. It is over while it waits."""
+        line = None if self._place is None else self._work.waits_for(self._place.index)
+        if self._place is None or line is None:
             return False
-        index = self._place.index
-        busy = next((placement for placement in self._work.sends if placement.is_busy(index)), None)
-        if busy is None:
-            return False
-        self._fault = _over()
-        self._forget_deadline()
-        busy.wait(index, partial(self._finish_in_line, reply))
+        self._close()
+        line.wait(self._place.index, partial(self._commit_in_line, self._place.index, reply))
         return True
 
-    def _finish_in_line(self, reply: Reply[None], now: Millis) -> LongSteps:
-        yield from ()
-        self._look_and_finish(now, reply)
+    def _commit_in_line(self, index: int, reply: Reply[None], now: Millis) -> WaitingSteps:
+        try:
+            yield from self._work.copy_in_steps(index, now)
+            now = yield None
+        except MessagingError as error:
+            self.rollback()
+            reply(error)
+            return
+        except Exception:
+            self.rollback()
+            reply(MessagingError("The transaction could not be committed. The log says why."))
+            raise
+        # It keeps its turn until it has decided, though the store may be asked before: what comes next is numbered behind it.
+        yield partial(self._look_and_finish, now, reply)
 
-    def _look_and_finish(self, now: Millis, reply: Reply[None]) -> None:
+    def _look_and_finish(self, now: Millis, reply: Reply[None], end_turn: Callable[[], None] | None = None) -> None:
+        """`end_turn`: of its turn in line, if it is in one."""
         cancellations = self._work.cancellations
         if not cancellations:
-            self._finish(reply, ([], now))
+            self._finish(reply, end_turn, ([], now))
             return
         # All of them are of one fragment. It is over until the answer comes: a cancellation whose own answer comes first would
         # be confirmed, and not done.
-        self._fault = _over()
-        self._forget_deadline()
+        self._close()
         steps = scheduled_rows(cancellations[0].fragment, self._work.cancelled_numbers)
-        run(steps, now, partial(self._finish_unless_busy, reply))
+        run(steps, now, partial(self._finish_unless_busy, reply, end_turn))
 
-    def _finish_unless_busy(self, reply: Reply[None], found: tuple[Rows, Millis] | MessagingError) -> None:
-        if isinstance(found, MessagingError) or not self._wait_in_line(reply):
-            self._finish(reply, found)
+    def _finish_unless_busy(
+        self,
+        reply: Reply[None],
+        end_turn: Callable[[], None] | None,
+        found: tuple[Rows, Millis] | MessagingError,
+    ) -> None:
+        if end_turn is not None or isinstance(found, MessagingError) or not self._wait_in_line(reply):
+            self._finish(reply, end_turn, found)
 
-    def _finish(self, reply: Reply[None], found: tuple[Rows, Millis] | MessagingError) -> None:
+    def _finish(
+        self,
+        reply: Reply[None],
+        end_turn: Callable[[], None] | None,
+        found: tuple[Rows, Millis] | MessagingError,
+    ) -> None:
         """`found`: the scheduled messages that it cancels, and when they were found."""
-        work, place = self._work, self._place
-        unread = None if isinstance(found, MessagingError) else work.unread_settlement()
+        unread = None if isinstance(found, MessagingError) else self._work.unread_settlement()
         if unread is not None:
-            self._read_again(unread, reply)
+            self._read_again(unread, reply, end_turn)
             return
+        try:
+            self._decide(reply, found)
+        finally:
+            if end_turn is not None:
+                end_turn()
+
+    def _decide(self, reply: Reply[None], found: tuple[Rows, Millis] | MessagingError) -> None:
+        work, place = self._work, self._place
         try:
             if isinstance(found, MessagingError):
                 raise found
@@ -244,16 +272,21 @@ class FragmentTransaction:
         else:
             work.carry_out(place.index, cancelled, now, reply)
 
-    def _read_again(self, settlement: Settlement, reply: Reply[None]) -> None:
+    def _read_again(self, settlement: Settlement, reply: Reply[None], end_turn: Callable[[], None] | None) -> None:
         """The messages stay locked meanwhile. Whatever else was looked at is looked at again."""
 
         def found(now: Millis) -> None:
-            if not self._wait_in_line(reply):
-                self._look_and_finish(now, reply)
+            if end_turn is not None or not self._wait_in_line(reply):
+                self._look_and_finish(now, reply, end_turn)
 
+        self._close()
+        failed = partial(self._finish, reply, end_turn)
+        read_again(settlement.fragment, settlement.messages(), found, lambda error, _: failed(error))
+
+    def _close(self) -> None:
+        """It is over for everybody else, and what it holds stays until it is committed."""
         self._fault = _over()
         self._forget_deadline()
-        read_again(settlement.fragment, settlement.messages(), found, lambda error, _: self._finish(reply, error))
 
     def rollback(self) -> None:
         """Forget everything; allowed even if it is over already."""

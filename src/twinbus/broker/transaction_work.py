@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from twinbus.broker.consumer import SessionLock
+from twinbus.broker.entity.fan_out import ReadyCopies
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.placement import Placement
 from twinbus.broker.fragment.decision import Decision
@@ -19,6 +20,7 @@ from twinbus.broker.fragment.settlement import (
 )
 from twinbus.broker.outcomes import Outcome
 from twinbus.broker.replies import Reply
+from twinbus.broker.wakeups import LongSteps
 from twinbus.clock import Millis
 from twinbus.model.message import Message
 from twinbus.store.changes import SessionStateSet, StoredMessage
@@ -60,6 +62,7 @@ class TransactionWork:
     states: list[SessionState] = field(default_factory=list)
     cancellations: list[Cancellation] = field(default_factory=list)
     size_bytes: int = 0  # of the messages, states and properties that it holds in memory
+    _copies: dict[Placement, ReadyCopies] = field(default_factory=dict)  # of what is sent
 
     def add_sends(self, placement: Placement, messages: Sequence[Message]) -> None:
         self.sends.setdefault(placement, []).extend(messages)
@@ -113,6 +116,21 @@ class TransactionWork:
             for message in messages
         ]
 
+    def waits_for(self, index: int) -> Placement | None:
+        """In whose line the commit has to wait for its turn, if it would overtake something there or needs steps itself."""
+        for placement, messages in self.sends.items():
+            if placement.is_busy(index) or _takes_steps(placement, messages):
+                return placement
+        return None
+
+    def copy_in_steps(self, index: int, now: Millis) -> LongSteps:
+        """What would take too long at the commit: a topic's copies. Its line is waited in meanwhile. Raises what `check` does."""
+        self.check(index, now)
+        for placement, messages in self.sends.items():
+            if _takes_steps(placement, messages):
+                decision = Decision(placement.fragments[index])
+                self._copies[placement] = yield from placement.copy_in_steps(decision, messages, now)
+
     def check(self, index: int, now: Millis) -> None:
         """What was good when it was asked for may be so no longer."""
         for fragment, tokens, _, _ in self.settlements:
@@ -126,6 +144,8 @@ class TransactionWork:
         for placement in self.sends:
             placement.check_open()
             self.check_room(placement, index)
+        for copies in self._copies.values():
+            copies.check()
 
     def carry_out(self, index: int, cancelled: Rows, now: Millis, reply: Reply[None]) -> None:
         """As one commit; nothing of it can be refused any more. `cancelled`: the rows that the cancellations name."""
@@ -134,8 +154,12 @@ class TransactionWork:
         parts += [each.fragment for each in self.cancellations]
         with parts[0].broker.joined(lambda _: reply(None), lambda error, _: reply(error)):
             for placement, messages in self.sends.items():
-                decision = Decision(placement.fragments[index])
-                placement.stage(decision, messages, now, None)
+                copies = self._copies.get(placement)
+                decision = Decision(placement.fragments[index]) if copies is None else copies.decision
+                if copies is None:
+                    placement.stage(decision, messages, now, None)
+                else:
+                    copies.decide()
                 decision.commit()
             for fragment, tokens, outcome, _ in self.settlements:
                 apply(fragment, fragment.locks.drop(tokens), outcome, now, None)
@@ -147,3 +171,7 @@ class TransactionWork:
                 decision = Decision(self.cancellations[0].fragment)
                 decision.remove(cancelled)
                 decision.commit()
+
+
+def _takes_steps(placement: Placement, messages: Sequence[Message]) -> bool:
+    return placement.takes_steps and placement.is_long(len(messages))

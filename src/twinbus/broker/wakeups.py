@@ -4,6 +4,7 @@ steps."""
 import logging
 from collections import deque
 from collections.abc import Callable, Generator
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TypeAlias
@@ -128,6 +129,10 @@ class Deadlines:
 
 LongSteps: TypeAlias = Generator[None, Millis, None]
 """Yields where it may be interrupted, and gets the time it goes on at. Whatever it has looked at may be different then."""
+Wait: TypeAlias = Callable[[Callable[[], None]], None]
+"""Called at once, with what is to be called when the work may go on: once, sooner or later."""
+WaitingSteps: TypeAlias = Generator[Wait | None, Millis, None]
+"""As `LongSteps`; also yields what it waits for."""
 
 
 class LongWork:
@@ -139,32 +144,47 @@ class LongWork:
     def __init__(self, later: Callable[[Callable[[], None]], object], clock: Clock) -> None:
         self._later = later
         self._clock = clock
-        self._waiting: deque[LongSteps] = deque()
+        self._ready: deque[WaitingSteps] = deque()
+        self._waiting_count = 0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._ready) + self._waiting_count
 
-    def add(self, steps: LongSteps) -> None:
+    def add(self, steps: WaitingSteps) -> None:
         """Begin in a later turn."""
         # It is at its first `yield` then, and takes the time.
         next(steps)
-        self._waiting.append(steps)
-        if len(self._waiting) == 1:
+        self._put(steps)
+
+    def _put(self, steps: WaitingSteps) -> None:
+        self._ready.append(steps)
+        if len(self._ready) == 1:
             self._later(self._step)
 
     def _step(self) -> None:
-        steps = self._waiting[0]
+        steps = self._ready[0]
+        wait: Wait | None = None
         try:
-            steps.send(self._clock.now())
+            wait = steps.send(self._clock.now())
         except StopIteration:
-            self._waiting.popleft()
+            self._ready.popleft()
         except Exception:
             log.exception("long_work_broken")
-            self._waiting.popleft()
+            self._ready.popleft()
         else:
-            self._waiting.rotate(-1)
-        if self._waiting:
+            if wait is None:
+                self._ready.rotate(-1)
+            else:
+                self._ready.popleft()
+        if self._ready:
             self._later(self._step)
+        if wait is not None:
+            self._waiting_count += 1
+            tell(wait, partial(self._go_on, steps))
+
+    def _go_on(self, steps: WaitingSteps) -> None:
+        self._waiting_count -= 1
+        self._put(steps)
 
 
 class OneByOne:

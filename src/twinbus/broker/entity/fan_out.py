@@ -15,6 +15,7 @@ from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.decision import DeadLetterNote, Decision, dead_letter_row
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.intake import DROPPED, expiry_of, find_fresh, remember, take_fresh
+from twinbus.broker.fragment.tally import Tally
 from twinbus.broker.wakeups import LongSteps
 from twinbus.clock import Millis
 from twinbus.errors import FilterError
@@ -76,16 +77,15 @@ def at_once(room: TopicRoom, messages: Sequence[Message]) -> "type[FanOut]":
     return SharedFanOut if room.copied_at_most(messages) > SHARED_BYTES_MIN else FanOut
 
 
-def stage_in_steps(
+def copy_in_steps(
     rules: RuleIndex[Subscriber],
     room: TopicRoom,
     decision: Decision,
     messages: Sequence[Message],
     now: Millis,
     origins: Sequence[int] | None = None,
-) -> Generator[None, Millis, list[int]]:
-    """As `stage`, for many copies: nothing else is staged in the fragment meanwhile, and nothing is decided before the last
-    step. Raises FragmentUnavailable if the store was lost in between."""
+) -> Generator[None, Millis, "ReadyCopies"]:
+    """As `stage`, for many copies, and up to the decision: nothing else is staged in the fragment before that is made."""
     fragment = decision.fragment
     tally, first_number = fragment.tally, fragment.tally.last_number + 1
     room.check_taken(fragment, messages)
@@ -100,14 +100,36 @@ def stage_in_steps(
             continue
         numbers.append((yield from fan_out.add_in_steps(message, 0 if origins is None else origins[place])))
     yield from fan_out.share()
-    if fragment.tally is not tally or not fragment.is_available:
-        raise fragment.broker.unavailable()
-    if fragment.duplicates is not None:
-        remember(decision, fragment.duplicates, keys, now)
-    taken_number = tally.take_numbers(sum(fresh))
-    assert taken_number == first_number, "nothing else was staged"
-    fan_out.decide()
-    return numbers
+    return ReadyCopies(fan_out, decision, tally, first_number, numbers, keys, now)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyCopies:
+    """Of a run of messages, about which nothing is decided yet."""
+
+    fan_out: "LargeFanOut"
+    decision: Decision
+    tally: Tally
+    first_number: int
+    numbers: list[int]
+    keys: Sequence[str]  # of duplicate detection
+    begun_at: Millis
+
+    def check(self) -> None:
+        """Raises FragmentUnavailable if the store was lost since they were begun."""
+        fragment = self.decision.fragment
+        if fragment.tally is not self.tally or not fragment.is_available:
+            raise fragment.broker.unavailable()
+
+    def decide(self) -> list[int]:
+        """In the call in which they were checked. Returns the topic's numbers."""
+        history = self.decision.fragment.duplicates
+        if history is not None:
+            remember(self.decision, history, self.keys, self.begun_at)
+        taken_number = self.tally.take_numbers(len(self.numbers) - self.numbers.count(DROPPED))
+        assert taken_number == self.first_number, "nothing else was staged"
+        self.fan_out.decide()
+        return self.numbers
 
 
 class FanOut:

@@ -16,13 +16,14 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import ClassVar, TypeAlias
 
+from twinbus.broker.entity.fan_out import ReadyCopies
 from twinbus.broker.entity.runs import Detour, Run
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.names import SecondTry
 from twinbus.broker.replies import Reply, SendReply
-from twinbus.broker.wakeups import LongSteps
+from twinbus.broker.wakeups import WaitingSteps
 from twinbus.clock import Millis
 from twinbus.errors import (
     FragmentUnavailable,
@@ -40,7 +41,7 @@ TURN_MAX = 256
 
 Stage = Callable[[Decision, Sequence[Message], Millis, Sequence[int] | None], list[int]]
 """Adds messages to a decision about a fragment and returns their sequence numbers, or raises and adds nothing."""
-Work: TypeAlias = Callable[[Millis], LongSteps]
+Work: TypeAlias = Callable[[Millis], WaitingSteps]
 """Begins at the time it is called with."""
 CheckRoom = Callable[[Fragment, Sequence[Message]], None]
 
@@ -103,6 +104,12 @@ class Placement:
         self, decision: Decision, messages: Sequence[Message], now: Millis, origins: Sequence[int] | None
     ) -> Generator[None, Millis, list[int]]:
         """As `stage`. Nothing is decided before its last step."""
+        raise NotImplementedError
+
+    def copy_in_steps(
+        self, decision: Decision, messages: Sequence[Message], now: Millis
+    ) -> Generator[None, Millis, ReadyCopies]:
+        """As `stage`, up to the decision. For callers that decide about something else in the same commit."""
         raise NotImplementedError
 
     def send_each(

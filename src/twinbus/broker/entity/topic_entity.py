@@ -97,8 +97,8 @@ class TopicEntity:
             settings,
             self.main_fragments,
             self._stage,
-            partial(fan_out.stage_in_steps, self.rules, self._room),
-            self._room.check,
+            partial(fan_out.copy_in_steps, self.rules, self._room),
+            self._check_room,
             lambda: fan_out.cost_of_message(self.rules, len(self.subscriptions)),
         )
 
@@ -183,6 +183,13 @@ class TopicEntity:
 
     def _parts(self, index: int) -> list[Fragment]:
         return [subscription.fragment(index) for subscription in self.subscriptions.values()]
+
+    def _check_room(self, fragment: Fragment, messages: Sequence[Message]) -> None:
+        """Where copies are made in steps they are counted there: to count them takes as long as to choose them."""
+        if self.placement.is_long(len(messages)):
+            self._room.check_taken(fragment, messages)
+        else:
+            self._room.check(fragment, messages)
 
     def _copy_count(self, message: Message) -> int:
         return len(self.rules.match(FilterView(message.content, 0, self.settings.last_used_at)).copies)

@@ -8,19 +8,21 @@ if the store is lost in between, nothing has happened yet, and the batch goes to
     sent, many copies                          waits in the line of its fragment, then taken in steps
     sent while another is in the line          waits behind it, so that it does not overtake it
 
-Independent messages that arrive together are cut into parts, each with a commit of its own. Transactions wait in the line too, and
-so do scheduled messages that are due.
+Independent messages that arrive together are cut into parts, each with a commit of its own. Transactions wait in the line too: one
+with many copies has them made in steps like a batch, keeps its turn until it has decided about everything else that belongs to it,
+and is one commit with that. So do scheduled messages that are due.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 
+from twinbus.broker.entity.fan_out import ReadyCopies
 from twinbus.broker.entity.placement import CheckRoom, Placement, Stage, Work
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.wakeups import LongSteps
+from twinbus.broker.wakeups import WaitingSteps
 from twinbus.clock import Millis
 from twinbus.model.message import Message
 
@@ -29,11 +31,13 @@ log = logging.getLogger(__name__)
 COPIES_AT_ONCE, COPIES_OF_ONE_AT_ONCE = 2_000, 4_000
 """Plain ones, for about five milliseconds; and of a single message: actions may write a large one two hundred times."""
 
-StageInSteps = Callable[[Decision, Sequence[Message], Millis, Sequence[int] | None], Generator[None, Millis, list[int]]]
+CopyInSteps = Callable[
+    [Decision, Sequence[Message], Millis, Sequence[int] | None], Generator[None, Millis, ReadyCopies]
+]
 
 
 class TopicPlacement(Placement):
-    """`message_cost`: what a message costs at most, in plain copies. `stage_slowly`: as `stage`, in steps."""
+    """`message_cost`: what a message costs at most, in plain copies. `copy_in_steps`: as `stage`, in steps, up to the decision."""
 
     takes_steps = True
 
@@ -42,12 +46,12 @@ class TopicPlacement(Placement):
         settings: EntitySettings,
         fragments: Sequence[Fragment],
         stage: Stage,
-        stage_slowly: StageInSteps,
+        copy_in_steps: CopyInSteps,
         check_room: CheckRoom,
         message_cost: Callable[[], int],
     ) -> None:
         super().__init__(settings, fragments, stage, check_room)
-        self._stage_slowly = stage_slowly
+        self._copy_in_steps = copy_in_steps
         self._message_cost = message_cost
         self._lines: dict[int, deque[Work]] = {}  # by index of the fragment; the first one is under way
 
@@ -80,15 +84,22 @@ class TopicPlacement(Placement):
     ) -> Generator[None, Millis, list[int]]:
         if not self.is_long(len(messages)):
             return self.stage(decision, messages, now, origins)
-        return (yield from self._stage_slowly(decision, messages, now, origins))
+        copies = yield from self._copy_in_steps(decision, messages, now, origins)
+        copies.check()
+        return copies.decide()
 
-    def _work_off(self, index: int, line: deque[Work]) -> LongSteps:
-        now = yield
+    def copy_in_steps(
+        self, decision: Decision, messages: Sequence[Message], now: Millis
+    ) -> Generator[None, Millis, ReadyCopies]:
+        return self._copy_in_steps(decision, messages, now, None)
+
+    def _work_off(self, index: int, line: deque[Work]) -> WaitingSteps:
+        now = yield None
         while line:
             try:
                 yield from line[0](now)
             except Exception:
                 log.exception("send_broken")
             line.popleft()
-            now = yield
+            now = yield None
         del self._lines[index]

@@ -49,6 +49,7 @@ class Transactions:
         self._room = room
         self._new_transaction = new_transaction
         self._open: dict[bytes, Transaction] = {}
+        self._under_way: dict[bytes, Transaction] = {}  # commits that are not answered
         self._sessions: dict[bytes, Session] = {}  # that they were declared on
         self._after_commit: dict[bytes, list[Callable[[], None]]] = {}
         self._after_rollback: dict[bytes, list[Callable[[Millis], None]]] = {}
@@ -77,7 +78,7 @@ class Transactions:
     @property
     def size_bytes(self) -> int:
         """Of what they hold in memory."""
-        return sum([transaction.size_bytes for transaction in self._open.values()])
+        return sum([each.size_bytes for each in (*self._open.values(), *self._under_way.values())])
 
     def check_room(self, size: int) -> None:
         """Raises if there is no room for this many bytes more."""
@@ -101,6 +102,7 @@ class Transactions:
         self._sessions.pop(txn_id, None)
 
         def committed(result: MessagingError | None) -> None:
+            del self._under_way[txn_id]
             # Not before: what is done at another node may be answered after the commit was asked for.
             calls, give_backs = self._after_commit.pop(txn_id), self._after_rollback.pop(txn_id)
             if result is None:
@@ -111,8 +113,9 @@ class Transactions:
                     give_back(now)
             reply(result)
 
-        # Removed before the commit is answered: nobody can add to it or discharge it again.
-        self._open.pop(txn_id).commit(now, committed)
+        # Not open before the commit is answered: nobody can add to it or discharge it again.
+        self._under_way[txn_id] = transaction = self._open.pop(txn_id)
+        transaction.commit(now, committed)
 
     def rollback(self, txn_id: bytes, now: Millis) -> None:
         self._after_commit.pop(txn_id, None)
