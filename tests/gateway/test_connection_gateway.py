@@ -1,5 +1,6 @@
 """Links and rights of a connection, over a real pair of AMQP connections."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.frames import EMPTY_FRAME
 from twinbus.amqp.codec.performatives import SenderSettleMode
 from twinbus.amqp.codec.sections import DATA, HEADER, DataBody, Sections, encode_sections
+from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Encoded, Symbol, UInt, Value
 from twinbus.amqp.connection import ConnectionSettings
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
@@ -713,6 +715,23 @@ def test_a_lost_connection_leaves_locks_and_takes_no_more_messages(front: Front)
     assert two.received() == []
     two.advance(61_000)
     assert len(two.received()) == 1
+
+
+def test_very_many_links_that_wait_for_a_message_session_end_together_and_hold_nobody_up(front: Front) -> None:
+    client = front.client()
+    session = client.begin()
+    for name in ("first", "second"):
+        front.sim.queue(QueueDescription(name, requires_session=True))
+        for number in range(4_900):
+            filters = {Symbol("com.microsoft:session-filter"): None}
+            session.attach(
+                f"{name}-{number}", is_sender=False, source=Source(address=name, filter=filters), target=Target()
+            )
+    client.run()
+    before = time.thread_time()
+    client.gateway.lost(front.sim.now)
+    assert time.thread_time() - before < 1
+    assert front.sim.entities.queue("first").main.receiver_count == 0
 
 
 def test_a_connection_over_the_limit_is_opened_and_closed_with_the_reason(front: Front) -> None:

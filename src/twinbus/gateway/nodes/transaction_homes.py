@@ -20,7 +20,6 @@ from twinbus.model.paths import Address, path_key
 class _Claim:
     """A link to an entity that is the home if no earlier link is accepted."""
 
-    link_name: str
     address: Address
     is_sender: bool
     is_certain: bool  # the link is accepted; otherwise it waits for a message session
@@ -28,19 +27,24 @@ class _Claim:
 
 @dataclass(slots=True)
 class _Home:
-    claims: list[_Claim] = field(
-        default_factory=list
-    )  # in the order of attaching; nothing behind the first certain one
-    is_coordinated: bool = False  # the AMQP session has, or had, a control link
+    claims: dict[tuple[str, bool], _Claim] = field(default_factory=dict)
+    """By name of the link and whether it sends, in the order of attaching; nothing behind the first certain one."""
+    is_coordinated: bool = False
+    """The AMQP session has, or had, a control link."""
 
     @property
     def claim(self) -> _Claim | None:
         """Of the home. A link that still waits for a message session counts: its first operation may be on the way."""
-        return self.claims[0] if self.claims else None
+        return next(iter(self.claims.values()), None)
 
     @property
-    def is_decided(self) -> bool:
-        return any(claim.is_certain for claim in self.claims)
+    def last_claim(self) -> _Claim | None:
+        return next(reversed(self.claims.values()), None)
+
+    def add(self, link_name: str, claim: _Claim) -> None:
+        # Of those that wait under one name, the first one counts.
+        if self.last_claim is None or not self.last_claim.is_certain:
+            self.claims.setdefault((link_name, claim.is_sender), claim)
 
 
 class TransactionHomes:
@@ -67,25 +71,26 @@ class TransactionHomes:
 
     def waiting(self, link: Link, address: Address) -> None:
         """A receiver link waits for a message session: `attached` or `gone` follows."""
-        home = self._of(link)
-        if not home.is_decided:
-            home.claims.append(_Claim(link.name, address, is_sender=False, is_certain=False))
+        self._of(link).add(link.name, _Claim(address, is_sender=False, is_certain=False))
 
     def attached(self, link: Link, address: Address, *, is_sender: bool) -> None:
         """The link is accepted."""
         home = self._of(link)
-        for place, claim in enumerate(home.claims):
-            if not claim.is_certain and not is_sender and claim.link_name == link.name:
-                claim.is_certain = True
-                del home.claims[place + 1 :]
-                return
-        if not home.is_decided:
-            home.claims.append(_Claim(link.name, address, is_sender, is_certain=True))
+        claim = home.claims.get((link.name, is_sender))
+        if claim is None:
+            home.add(link.name, _Claim(address, is_sender, is_certain=True))
+            return
+        claim.is_certain = True
+        while home.last_claim is not claim:
+            home.claims.popitem()
 
     def gone(self, link: Link) -> None:
         """A link that waited for a message session got none: the next link that is attached, or waits, has the home."""
-        home = self._of(link)
-        home.claims = [claim for claim in home.claims if claim.is_certain or claim.link_name != link.name]
+        # Found at once: ten thousand may wait, and end together with their connection.
+        claims = self._of(link).claims
+        claim = claims.get((link.name, False))
+        if claim is not None and not claim.is_certain:
+            del claims[link.name, False]
 
     def of(self, session: Session) -> Target | None:
         """Where its transactions are at home. Raises EntityNotFound if the entity is gone."""
