@@ -1,11 +1,14 @@
 """Stores that were taken back in time give out no number that clients may hold."""
 
+import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Commands, serve
 from twinbus.cli.app import run
+from twinbus.errors import StoreDamaged
 from twinbus.management.catalog import Catalog
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.server.data.data_folder import known_store_paths, open_store
@@ -54,6 +57,22 @@ def test_the_catalog_tells_every_fragment_that_a_namespace_has_and_its_store(dat
     catalog = Catalog.in_file(data / "shop/catalog.db", "shop", 0)
     assert [set(each) for each in fragments_by_store(catalog, 2)] == [set(each) for each in numbers_used(data)]
     catalog.close()
+
+
+def test_a_store_that_is_older_than_it_was_is_served_once_it_is_said_to_be_restored(data: Path) -> None:
+    folder = data / "shop/stores/00"
+    shutil.copytree(folder, data / "yesterday")
+    before = numbers_used(data)
+    with closing(open_store(folder)) as store:
+        store.commit([FragmentDeleted(min(before[0]))])
+    shutil.rmtree(folder)
+    shutil.move(data / "yesterday", folder)
+    with pytest.raises(StoreDamaged, match="older than it was"):
+        open_store(folder)
+    assert run(["store", "restored", "0", "--data", str(data), "-n", "shop"]) == 0
+    assert numbers_used(data)[0] == {
+        each: (fragment_index(each) << SEQUENCE_BITS) + NUMBERS_SKIPPED for each in before[0]
+    }
 
 
 def test_an_entity_that_is_younger_than_a_restored_store_leaves_out_numbers_too(

@@ -20,8 +20,15 @@ from twinbus.store.folder import medium
 from twinbus.store.folder.accepted_loss import SALVAGING_NAME, go_on_without
 from twinbus.store.folder.checkpoint import write_checkpoint
 from twinbus.store.folder.folder_check import check_folder
-from twinbus.store.folder.identity import IDENTITY_NAME, accept_loss, accepted_mark, announce_new
-from twinbus.store.folder.journal import FILE_HEADER, segment_numbers, segment_path
+from twinbus.store.folder.identity import (
+    COMMITS_SUFFIX,
+    IDENTITY_NAME,
+    accept_loss,
+    accepted_mark,
+    announce_new,
+    restored,
+)
+from twinbus.store.folder.journal import FILE_HEADER, SegmentFile, segment_numbers, segment_path
 from twinbus.store.folder.medium import FolderMedium
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME
@@ -133,6 +140,112 @@ def test_missing_journals_are_refused(folder: Path, witness: Path, is_checkpoint
         FolderStore(folder, witness=witness)
     assert check_folder(folder, witness) != []
     assert accepted(folder, witness) == ([1, 2] if is_checkpointed else [])
+
+
+def with_three_commits(folder: Path, witness: Path) -> None:
+    """As a crash leaves them, all in the journal."""
+    announce_new(witness)
+    store = FolderStore(folder, witness=witness)
+    holding(store, row(1))
+    for number in (2, 3):
+        store.commit([Enqueued(HERE, [row(number)])])
+    copy = crashed(folder)
+    store.close()
+    shutil.rmtree(folder)
+    shutil.move(copy, folder)
+
+
+def ends_of_batches(folder: Path, number: int) -> list[int]:
+    segment = SegmentFile.open(folder, number)
+    assert segment is not None
+    ends = [segment.end, *[batch.place + len(batch.body) for batch in segment.batches()]]
+    segment.close()
+    return ends
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("behind", ["nothing", "zeros"])
+def test_commits_that_are_missing_at_the_end_of_the_journal_are_refused(
+    folder: Path, witness: Path, kept: int, behind: str
+) -> None:
+    with_three_commits(folder, witness)
+    (last,) = segment_numbers(folder)
+    ends = ends_of_batches(folder, last)
+    path = segment_path(folder, last)
+    size = path.stat().st_size
+    os.truncate(path, ends[kept])
+    if behind == "zeros":
+        os.truncate(path, size)
+    missing = len(ends) - 1 - kept
+    before = path.read_bytes()
+    for _ in ("first", "again"):
+        with pytest.raises(StoreDamaged, match=f"its last {missing} commits are missing"):
+            FolderStore(folder, witness=witness)
+    assert path.read_bytes() == before
+    (found,) = check_folder(folder, witness)
+    assert f"its last {missing} commits are missing" in found.what
+    accept_loss(witness)
+    with closing(FolderStore(folder, witness=witness)) as store:
+        assert numbers(everything(store)) == list(range(1, kept + 1))
+        if kept:
+            assert store.summaries()[0].last_sequence_number == kept + NUMBERS_SKIPPED
+
+
+def test_a_last_segment_that_is_missing_is_refused(folder: Path, witness: Path) -> None:
+    with_two_segments(folder, witness)
+    segment_path(folder, 2).unlink()
+    with pytest.raises(StoreDamaged, match="commits are missing"):
+        FolderStore(folder, witness=witness)
+    assert check_folder(folder, witness) != []
+
+
+def test_a_store_that_was_taken_back_is_refused_until_that_is_said(folder: Path, witness: Path) -> None:
+    used(folder, witness)
+    shutil.copytree(folder, folder.with_name("yesterday"))
+    with closing(FolderStore(folder, witness=witness)) as store:
+        store.commit([Enqueued(HERE, [row(3)])])
+    shutil.rmtree(folder)
+    shutil.copytree(folder.with_name("yesterday"), folder)
+    with pytest.raises(StoreDamaged, match="run 'twinbus store restored'"):
+        FolderStore(folder, witness=witness)
+    restored(witness)
+    for _ in ("taken back", "opened again"):
+        with closing(FolderStore(folder, witness=witness)) as store:
+            assert numbers(everything(store)) == [1, 2]
+
+
+def test_a_witness_that_is_behind_or_cannot_be_read_says_nothing(folder: Path, witness: Path) -> None:
+    """It is not synced, so a power cut leaves anything of it."""
+    with_three_commits(folder, witness)
+    commits = witness.with_name(witness.name + COMMITS_SUFFIX)
+    whole = commits.read_bytes()
+    flipped = bytes([whole[0] ^ 1, *whole[1:]])
+    for found in (b"", bytes(len(whole)), whole[:-1], flipped, None):
+        if found is None:
+            commits.unlink()
+            commits.mkdir()
+        else:
+            commits.write_bytes(found)
+        copy = crashed(folder)
+        with closing(FolderStore(copy, witness=witness)) as store:
+            assert numbers(everything(store)) == [1, 2, 3]
+        shutil.rmtree(copy)
+
+
+def test_a_loss_of_commits_that_was_accepted_is_not_found_again_after_a_power_cut(
+    folder: Path, witness: Path, tmp_path: Path
+) -> None:
+    with_three_commits(folder, witness)
+    (last,) = segment_numbers(folder)
+    os.truncate(segment_path(folder, last), ends_of_batches(folder, last)[0])
+    disk = LosingDisk(tmp_path)
+    with watched(disk):
+        accept_loss(witness)
+        FolderStore(folder, witness=witness).close()
+    with TemporaryDirectory() as elsewhere:
+        found = Path(elsewhere) / "found"
+        disk.without_power(found, Random(1), ["dropped"])
+        FolderStore(found / "stores" / "00", witness=found / "known-stores" / "00").close()
 
 
 def test_a_segment_that_the_tables_hold_already_is_no_journal(folder: Path, witness: Path) -> None:

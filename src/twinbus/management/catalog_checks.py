@@ -1,25 +1,21 @@
 """Checksums of the catalog: a connection in; rows that are checked, sums that are kept, and damage with its place out.
 
 Every row has a checksum (twinbus.store.checksums), which triggers keep; the one row of `namespace` has the sum of all of them,
-the number of the last change and a checksum of its own. A change that was made is also counted in a small file, the mark,
-which is not synced: if the catalog knows fewer changes than the mark, those are lost, as when the disk damaged its log.
+the number of the last change and a checksum of its own. A change that was made is also counted in a mark beside the file
+(`twinbus.store.folder.commit_mark`): if the catalog knows fewer changes than the mark, those are lost, as when the disk damaged its log.
 
 Damage in the catalog is refused as a whole. Without one rule a subscription would miss messages, without one entity others
 would be created in its place.
 """
 
-import os
 import sqlite3
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from struct import Struct
 from typing import Final
 
 from twinbus.store.checksums import values_sum
 
 VERSION: Final = 1
-MARK: Final = Struct("=QI")
 MARK_SUFFIX: Final = "-mark"
 
 KEYS: Final = {"entities": "id", "rules": "position", "access_rules": "key"}
@@ -89,7 +85,8 @@ def seal_schema(connection: sqlite3.Connection) -> None:
     connection.execute(SET_SCHEMA_SUM, (_schema_sum(connection),))
 
 
-def find_damage(connection: sqlite3.Connection, mark: "CatalogMark") -> Iterator[str]:
+def find_damage(connection: sqlite3.Connection, changes: int, mark: Path) -> Iterator[str]:
+    """`changes`: as many as the mark knows of."""
     for (text,) in connection.execute("PRAGMA integrity_check"):
         if text != "ok":
             yield text
@@ -108,10 +105,10 @@ def find_damage(connection: sqlite3.Connection, mark: "CatalogMark") -> Iterator
             total += checksum if isinstance(checksum, int) else 0
     if total != row_sums:
         yield "rows are missing"
-    if mark.version > version:
+    if changes > version:
         yield (
-            f"its last {mark.version - version} changes are missing (if this is an older copy that you restored, "
-            f"remove {mark.file.name} beside it)"
+            f"its last {changes - version} changes are missing (if this is an older copy that you restored, "
+            f"remove {mark.name} beside it)"
         )
 
 
@@ -126,22 +123,5 @@ def _schema_sum(connection: sqlite3.Connection) -> int:
     return values_sum(*[text for (text,) in connection.execute(SCHEMA_TEXTS)])
 
 
-class CatalogMark:
-    """How many changes were made, beside the catalog. A mark that cannot be read says nothing."""
-
-    def __init__(self, catalog: Path) -> None:
-        self.file = catalog.with_name(catalog.name + MARK_SUFFIX)
-        self._descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        data = os.pread(self._descriptor, MARK.size, 0)
-        version, crc = MARK.unpack(data) if len(data) == MARK.size else (0, 0)
-        self.version: int = version if zlib.crc32(data[:8]) == crc else 0
-
-    def set(self, version: int) -> None:
-        """Not synced: the change is durable already, and this is a witness that kill -9 does not silence."""
-        facts = MARK.pack(version, 0)[:8]
-        os.pwrite(self._descriptor, facts + MARK.pack(0, zlib.crc32(facts))[8:], 0)
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+def mark_of(catalog: Path) -> Path:
+    return catalog.with_name(catalog.name + MARK_SUFFIX)

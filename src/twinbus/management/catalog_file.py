@@ -14,14 +14,15 @@ from twinbus.clock import Millis
 from twinbus.errors import InternalError
 from twinbus.management.catalog_checks import (
     VERSION,
-    CatalogMark,
     add_checksums,
     find_damage,
+    mark_of,
     seal,
     seal_schema,
     statements_of,
 )
 from twinbus.store.checksums import values_sum
+from twinbus.store.folder.commit_mark import CommitMark
 from twinbus.store.folder.private_file import make_private
 
 SCHEMA = """
@@ -81,10 +82,10 @@ class CatalogFile:
             self._database.create_function("values_sum", -1, values_sum, deterministic=True)
             # What is not UTF-8 is damage, which its checksum tells.
             self._database.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-            self._mark = CatalogMark(path)
+            self._mark = CommitMark(mark_of(path))
             self._prepare(namespace, now)
             with self.snapshot():
-                for damage in find_damage(self._database, self._mark):
+                for damage in find_damage(self._database, self._mark.number, mark_of(path)):
                     raise self.damage(damage)
         except (sqlite3.Error, OSError, UnicodeDecodeError) as fault:  # an error may quote what is damaged
             raise InternalError(f"The catalog {path} cannot be opened: {fault}. Check the data folder.") from fault

@@ -192,7 +192,7 @@ class DurableStore:
                 place += len(body)
             touched = check_changes(changes, known)
             segment.append(bodies)
-            self._medium.require()
+            self._medium.committed(segment.next_sequence - 1)
             self._late.append(_Late(changes, touched))
 
     def _known_numbers(self) -> Mapping[FragmentKey, int | None]:

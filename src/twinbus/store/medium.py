@@ -208,7 +208,12 @@ class Medium(Protocol):
         """Everything was found whole: from now on a store must be found here."""
         ...
 
-    def require(self) -> None:
+    @property
+    def last_commit(self) -> int:
+        """The sequence of the last commit that is known to have been acknowledged, or 0. Asked while held, before the first commit."""
+        ...
+
+    def committed(self, sequence: int) -> None:
         """After a commit: raises StoreUnavailable if what was written cannot be found any more."""
         ...
 

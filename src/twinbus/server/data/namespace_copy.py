@@ -21,8 +21,9 @@ from twinbus.management.catalog_copy import copy_catalog, is_unused
 from twinbus.management.catalog_file import CatalogFile
 from twinbus.model.descriptions import AuthorizationRule, Right
 from twinbus.server.data.copy_marks import MOVED, UNFINISHED, CopyMark, read_mark, require_whole
-from twinbus.server.data.data_folder import STORE_COUNT_FILE, DataFolder, known_store_paths, open_store
+from twinbus.server.data.data_folder import STORE_COUNT_FILE, DataFolder, known_store_paths, open_store, witness_of
 from twinbus.store.durable import DurableStore
+from twinbus.store.folder.identity import restored
 from twinbus.store.transfer import clear, require_same, transfer
 
 if TYPE_CHECKING:
@@ -48,6 +49,10 @@ class HeldNamespace(Protocol):
     def set_mark(self, mark: CopyMark | None) -> None: ...
 
     def open_store(self, number: int) -> DurableStore: ...
+
+    def taken_back(self, number: int) -> None:
+        """That store is meant to be older than it was."""
+        ...
 
     def stored(self, number: int) -> None:
         """Everything is in that store: from now on it must be found."""
@@ -181,6 +186,9 @@ class HeldFolder:
     def open_store(self, number: int) -> DurableStore:
         return open_store(self._paths[number])
 
+    def taken_back(self, number: int) -> None:
+        restored(witness_of(self._paths[number]))
+
     def stored(self, number: int) -> None:
         """Its witness knows it already."""
 
@@ -265,6 +273,9 @@ class HeldSchemas:
         from twinbus.store.postgres.store import PostgresStore
 
         return PostgresStore(self.catalog.places(self._dsns)[number], self._owner, renewal=self._renewal)
+
+    def taken_back(self, number: int) -> None:
+        """The schema is its own witness, and went back with it."""
 
     def stored(self, number: int) -> None:
         self.catalog.mark_created(number)

@@ -38,7 +38,10 @@ def mark_restored(end: NamespaceEnd, index: int | None, now: Millis) -> Restored
         require_whole(held.mark(), held.mark_place)
         if index is not None and index >= held.store_count:
             raise ArgumentError(f"There is no messaging store {index}; the last one is {held.store_count - 1}.")
-        return Restored(leave_out(held, range(held.store_count) if index is None else [index]), NUMBERS_SKIPPED)
+        indexes = range(held.store_count) if index is None else [index]
+        for number in indexes:
+            held.taken_back(number)
+        return Restored(leave_out(held, indexes), NUMBERS_SKIPPED)
 
 
 def leave_out(held: HeldNamespace, indexes: Iterable[int]) -> int:

@@ -35,8 +35,8 @@ CACHE_BYTES = 1 << 20
 log = logging.getLogger(__name__)
 
 
-def go_on_without(folder: Path, note_lost_numbers: Callable[[], None] = lambda: None) -> None:
-    """Only while the folder is locked. Afterwards nothing that is left in it is damaged, contents of messages aside."""
+def go_on_without(folder: Path, note_lost_numbers: Callable[[], None] = lambda: None, last_commit: int = 0) -> None:
+    """Only while the folder is locked. `last_commit`: as far as the witness knows. Afterwards nothing that is left in it is damaged, contents of messages aside."""
     position = _usable_position(folder)
     if position is None:
         position = _salvaged_position(folder)
@@ -46,7 +46,7 @@ def go_on_without(folder: Path, note_lost_numbers: Callable[[], None] = lambda: 
             if path.is_file() and path.name not in KEPT_NAMES:
                 _put_aside(path)
         return
-    _cut_journal(folder, position, note_lost_numbers)
+    _cut_journal(folder, position, note_lost_numbers, last_commit)
     sync_folder(folder)
 
 
@@ -109,7 +109,7 @@ def _salvage(folder: Path) -> bool:
     return True
 
 
-def _cut_journal(folder: Path, position: int, note_lost_numbers: Callable[[], None]) -> None:
+def _cut_journal(folder: Path, position: int, note_lost_numbers: Callable[[], None], last_commit: int) -> None:
     expected = position + 1
     sequence: int | None = None
     for number in [number for number in segment_numbers(folder) if number > position]:
@@ -140,6 +140,8 @@ def _cut_journal(folder: Path, position: int, note_lost_numbers: Callable[[], No
             os.truncate(path, segment.end)
         finally:
             segment.close()
+    if sequence is not None and sequence <= last_commit:
+        note_lost_numbers()
     if not any(number > position for number in segment_numbers(folder)):
         note_lost_numbers()
         SegmentFile.create(folder, position + 1, FIRST_SEQUENCE).close()

@@ -21,20 +21,21 @@ CACHE_BYTES = 4 << 20
 def check_folder(folder: Path, witness: Path | None, *, with_set_aside: bool = True) -> list[Damage]:
     """Raises StoreInUse while a process has it open. What was set aside before is damage, but keeps no store from being served: leave it
     out to know whether this one can be."""
+    identity = StoreIdentity(folder, witness)
     try:
-        StoreIdentity(folder, witness).require()
+        identity.require()
     except MessagingError as gone:
         return [Damage(str(folder), "the folder", str(gone))]
     if not (folder / FILE_NAME).exists():
         return []  # it was never opened
     lock = lock_folder(folder)
     try:
-        return list(_check(folder, with_set_aside))
+        return list(_check(folder, identity, with_set_aside))
     finally:
         unlock_folder(lock)
 
 
-def _check(folder: Path, with_set_aside: bool) -> Iterator[Damage]:
+def _check(folder: Path, identity: StoreIdentity, with_set_aside: bool) -> Iterator[Damage]:
     file = str(folder / FILE_NAME)
     connection: sqlite3.Connection | None = None
     try:
@@ -57,7 +58,8 @@ def _check(folder: Path, with_set_aside: bool) -> Iterator[Damage]:
         if journal_row is None:
             return  # which is among the facts; how far the journal was read is not known
         medium, position = FolderMedium(folder), journal_row[0]
-        yield from (Damage(str(folder), "the journal", text) for text in check_segments(medium, position))
+        wrong = check_segments(medium, position, identity.last_commit, is_new=identity.is_new)
+        yield from (Damage(str(folder), "the journal", text) for text in wrong)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         yield Damage(file, "the file", str(error))
     finally:

@@ -2,17 +2,22 @@
 
     stores/NN/identity     random, written when everything that a new store consists of is there
     known-stores/NN        on the namespace's side: `new`, then the same; the witness
+    known-stores/NN.commits    how many commits it took, as far as known (`commit_mark`)
     known-stores/NN.accepted   somebody accepted that what is missing or damaged is lost; `numbers` if numbers given out are among it
 
 A volume that is not mounted looks like an empty folder. So a store whose witness knows an identity opens only with that one, and
 a folder with an identity only with its tables and its journal. A witness that does not exist belongs to a namespace of a
 version that kept none: its folder is taken as it is, if it holds tables.
+
+A store that took fewer commits than its witness knows of has lost some at its end, or is an older copy of itself. Whoever brought it
+back says so (`restored`), so that no number that was given out since is given out again.
 """
 
 import os
 from pathlib import Path
 
 from twinbus.errors import StoreGone
+from twinbus.store.folder.commit_mark import CommitMark, read_mark, remove_mark
 from twinbus.store.folder.journal import make_folder, sync_folder
 from twinbus.store.folder.private_file import write_private
 from twinbus.store.folder.tables import FILE_NAME
@@ -21,6 +26,7 @@ IDENTITY_NAME = "identity"
 IDENTITY_BYTES = 16
 NEW = "new"
 ACCEPTED_SUFFIX = ".accepted"
+COMMITS_SUFFIX = ".commits"
 NUMBERS_LOST = "numbers"
 ADVICE = (
     "Mount its volume or restore the folder. If what it held is lost, accept that with 'twinbus store accept-loss'."
@@ -73,6 +79,18 @@ class StoreIdentity:
         if self._witness is not None and self._known is None and self._own is None and not has_tables:
             raise StoreGone(f"{self._folder} is missing or empty, and its namespace has been in use. {ADVICE}")
 
+    @property
+    def last_commit(self) -> int:
+        return 0 if self._witness is None else read_mark(_commits_file(self._witness))
+
+    def commit_mark(self) -> CommitMark | None:
+        return None if self._witness is None else CommitMark(_commits_file(self._witness))
+
+    def forget_commits(self) -> None:
+        """Those that are missing are given up."""
+        if self._witness is not None:
+            remove_mark(_commits_file(self._witness))
+
     def keep(self) -> None:
         """The store is open and whole: from now on it must be found here. Durable before anything is committed."""
         if self._own is None:
@@ -100,6 +118,15 @@ def accept_loss(witness: Path) -> None:
     make_folder(witness.parent)
     if not accepted_mark(witness).exists():
         write_private(accepted_mark(witness), "\n")
+
+
+def restored(witness: Path) -> None:
+    """The store was taken back to an earlier moment on purpose."""
+    remove_mark(_commits_file(witness))
+
+
+def _commits_file(witness: Path) -> Path:
+    return witness.with_name(witness.name + COMMITS_SUFFIX)
 
 
 def accepted_mark(witness: Path) -> Path:

@@ -13,6 +13,7 @@ from twinbus.store.changes import FragmentKey
 from twinbus.store.damage import CheckedPage, Damage, RowsDamaged
 from twinbus.store.folder.accepted_loss import go_on_without
 from twinbus.store.folder.checkpoint import empty_log, give_back_space, is_large, write_checkpoint
+from twinbus.store.folder.commit_mark import CommitMark
 from twinbus.store.folder.disk_space import space_of
 from twinbus.store.folder.identity import StoreIdentity
 from twinbus.store.folder.journal import SPARE_NAME, SegmentFile, make_folder, segment_numbers, segment_path
@@ -44,6 +45,7 @@ class FolderMedium:
         self._identity: StoreIdentity | None = None
         self._had_tables = False
         self._lock = -1
+        self._mark: CommitMark | None = None
 
     def __str__(self) -> str:
         return str(self._folder)
@@ -59,7 +61,9 @@ class FolderMedium:
         make_folder(self._folder)
         self._lock = lock_folder(self._folder)
         if identity.is_loss_accepted:
-            go_on_without(self._folder, identity.note_lost_numbers)
+            go_on_without(self._folder, identity.note_lost_numbers, identity.last_commit)
+            identity.forget_commits()
+        self._mark = identity.commit_mark()
         self._had_tables = (self._folder / FILE_NAME).exists()
 
     def tables(self, cache_bytes: int) -> "FolderTables":
@@ -79,10 +83,16 @@ class FolderMedium:
         assert self._identity is not None
         self._identity.keep()
 
-    def require(self) -> None:
+    @property
+    def last_commit(self) -> int:
+        return 0 if self._mark is None else self._mark.number
+
+    def committed(self, sequence: int) -> None:
         # A removed file still accepts writes, but nobody will ever find them. The lock file shows it for the folder.
         if os.fstat(self._lock).st_nlink == 0:
             raise StoreUnavailable(f"{self._folder} was removed while in use. Restore the folder and reopen the store.")
+        if self._mark is not None:
+            self._mark.set(sequence)
 
     def segment_numbers(self) -> list[int]:
         return segment_numbers(self._folder)
@@ -122,6 +132,9 @@ class FolderMedium:
         return StoreUnavailable(f"store {self._folder} failed: {error}. Repair the disk and reopen the store.")
 
     def release(self) -> None:
+        if self._mark is not None:
+            self._mark.close()
+            self._mark = None
         if self._lock >= 0:
             unlock_folder(self._lock)
             self._lock = -1

@@ -2,7 +2,8 @@
 
 Segments that the tables hold are left over from a crash between a checkpoint and its cleanup, and are deleted. Nothing
 else on disk changes before every segment has been read and found whole. What is read may be in the page cache only, if a
-sync failed before: it is made durable before anything builds on it.
+sync failed before: it is made durable before anything builds on it. A last segment that is blank, or ends before the last commit
+that somebody was told of, has lost what was in it.
 """
 
 from collections.abc import Iterator
@@ -24,13 +25,14 @@ def recover_layers(medium: Medium, position: int, *, is_new: bool) -> Iterator[t
     _check_numbers(medium, position, numbers, is_new=is_new)
     segments: list[Segment] = []
     try:
-        replays = [_read_segment(medium, number, numbers[-1], segments) for number in numbers]
+        may_be_blank = is_new and numbers == [FIRST_SEGMENT]
+        replays = [_read_segment(medium, number, segments, may_be_blank=may_be_blank) for number in numbers]
+        _check_end(medium, segments, medium.last_commit)
         for number in on_disk:
             if number <= position:
                 medium.delete_segment(number)
-        if len(segments) < max(len(numbers), 1):
-            newest = numbers[-1] if numbers else FIRST_SEGMENT
-            segments.append(medium.create_segment(newest, segments[-1].next_sequence if segments else FIRST_SEQUENCE))
+        if not segments:
+            segments.append(medium.create_segment(FIRST_SEGMENT, FIRST_SEQUENCE))
         else:
             segments[-1].renew_tail()
         for changes in replays or [[]]:
@@ -40,14 +42,15 @@ def recover_layers(medium: Medium, position: int, *, is_new: bool) -> Iterator[t
             segment.close()
 
 
-def check_segments(medium: Medium, position: int) -> Iterator[str]:
+def check_segments(medium: Medium, position: int, last_commit: int, *, is_new: bool) -> Iterator[str]:
     """What is wrong with the segments that the tables do not hold, without changing anything."""
     numbers = [number for number in medium.segment_numbers() if number > position]
     segments: list[Segment] = []
     try:
-        _check_numbers(medium, position, numbers, is_new=False)
+        _check_numbers(medium, position, numbers, is_new=is_new)
         for number in numbers:
-            _read_segment(medium, number, numbers[-1], segments)
+            _read_segment(medium, number, segments, may_be_blank=is_new and numbers == [FIRST_SEGMENT])
+        _check_end(medium, segments, last_commit)
     except StoreDamaged as damage:
         yield str(damage)
     finally:
@@ -65,11 +68,22 @@ def _check_numbers(medium: Medium, position: int, numbers: list[int], *, is_new:
         raise StoreDamaged(f"{medium.segment_name(missing[0])} is missing. Restore the folder from a copy.")
 
 
-def _read_segment(medium: Medium, number: int, newest: int, segments: list[Segment]) -> list[LocatedChange]:
-    """The changes in one segment, which is appended to `segments` unless it was never used."""
+def _check_end(medium: Medium, segments: list[Segment], last_commit: int) -> None:
+    last = segments[-1].next_sequence - 1 if segments else 0
+    if last < last_commit:
+        raise StoreDamaged(
+            f"{medium} is older than it was: its last {last_commit - last} commits are missing. If it was restored from a copy, run "
+            "'twinbus store restored' while the namespace is stopped; otherwise restore it, or accept the loss with "
+            "'twinbus store accept-loss'."
+        )
+
+
+def _read_segment(medium: Medium, number: int, segments: list[Segment], *, may_be_blank: bool) -> list[LocatedChange]:
+    """The changes in one segment, which is appended to `segments` unless it was never used. The header of a segment is durable
+    before the segment has its name, so that one was used which has none, unless nothing was ever kept here."""
     segment = medium.open_segment(number)
     if segment is None:
-        if number == newest and (segments or number == FIRST_SEGMENT):
+        if may_be_blank:
             return []
         raise StoreDamaged(f"{medium.segment_name(number)} has lost its file header. Restore the folder from a copy.")
     if segments and segment.next_sequence != segments[-1].next_sequence:

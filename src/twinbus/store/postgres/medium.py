@@ -120,7 +120,12 @@ class PostgresMedium:
     def keep(self) -> None:
         """The schema is its own witness."""
 
-    def require(self) -> None:
+    @property
+    def last_commit(self) -> int:
+        """What is missing at the end only the server could tell."""
+        return 0
+
+    def committed(self, sequence: int) -> None:
         """The commit found its epoch, so it is where everybody looks."""
 
     def segment_numbers(self) -> list[int]:
