@@ -8,8 +8,14 @@ from hypothesis.strategies import integers, lists, sampled_from, tuples
 
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment import intake
-from twinbus.broker.fragment.duplicates import PRUNE_INTERVAL, SHORTENED_MAX, DuplicateHistory, duplicate_key
-from twinbus.clock import Millis
+from twinbus.broker.fragment.duplicates import (
+    FORGOTTEN_AT_ONCE,
+    PRUNE_INTERVAL,
+    SHORTENED_MAX,
+    DuplicateHistory,
+    duplicate_key,
+)
+from twinbus.clock import NEVER, Millis
 from twinbus.errors import ServerBusy
 from twinbus.model.descriptions import DAY, QueueDescription
 from twinbus.testing.faulty_store import Fault
@@ -171,6 +177,39 @@ def test_a_ping_is_never_a_duplicate_and_makes_none(sim: Simulation) -> None:
 def test_different_pairs_of_key_and_id_never_meet() -> None:
     pairs = [("c", "ab"), ("bc", "a"), ("\x00c", "ab"), ("c", "ab\x00"), ("c", None)]
     assert len({duplicate_key(message_id, key) for message_id, key in pairs}) == len(pairs)
+
+
+@pytest.mark.rule("A10")
+def test_very_many_keys_that_end_together_are_forgotten_in_steps_in_memory_and_in_the_store(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("d", requires_duplicate_detection=True, duplicate_detection_window=WINDOW))
+    count = 3 * FORGOTTEN_AT_ONCE + 1
+    for start in range(0, count, 500):
+        sim.send(queue, *[make_message(str(number)) for number in range(start, min(count, start + 500))])
+        sim.advance(1)
+    (fragment,) = queue.main.fragments
+    assert fragment.duplicates is not None
+    assert len(fragment.duplicates) == count
+    store = sim.ports[fragment.broker.index].store
+    sim.clock.advance(WINDOW + PRUNE_INTERVAL)
+    left = [count - FORGOTTEN_AT_ONCE, count - 2 * FORGOTTEN_AT_ONCE, 1, 0]
+    for expected in left:
+        fragment.broker.tick(sim.now)
+        sim.run()
+        assert len(fragment.duplicates) == len(store.duplicates(fragment.key)) == expected
+    assert fragment.duplicates.next_end == NEVER
+
+
+def test_keys_that_ended_are_not_known_while_they_wait_to_be_forgotten() -> None:
+    history = DuplicateHistory()
+    for number in range(FORGOTTEN_AT_ONCE + 1):
+        history.add(str(number), 10)
+    last = str(FORGOTTEN_AT_ONCE)
+    assert history.forget(20) == 10
+    assert history.next_end == 20
+    assert not history.is_known(last, 20)
+    history.add(last, 50)
+    assert not history.forget(20)
+    assert (history.is_known(last, 20), history.next_end) == (True, 50 + PRUNE_INTERVAL)
 
 
 def test_a_key_that_is_seen_again_after_its_end_is_kept_until_the_new_end() -> None:

@@ -6,13 +6,17 @@ Memory is bounded: a fragment that knows too many keys takes no more messages un
 """
 
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from twinbus.clock import NEVER, Millis
 from twinbus.model.partition_key import folded
 
 # Ended keys are dropped together, no more often than this: one small commit in place of many.
 PRUNE_INTERVAL: Millis = 10_000
+
+FORGOTTEN_AT_ONCE = 2_000
+"""Of those that have ended: a sender can make hundreds of thousands end together, and the fragments of an entity forget in one turn.
+The others follow with the next ticks."""
 
 SHORTENED_MAX = 16
 """How often the window may have been made shorter while keys of before are known. After that new keys are kept a little longer."""
@@ -82,15 +86,21 @@ class DuplicateHistory:
         if end < self.next_end - PRUNE_INTERVAL:
             self.next_end = end + PRUNE_INTERVAL
 
-    def forget(self, now: Millis) -> bool:
-        """Drop what ended; true if there was anything."""
-        count = len(self)
+    def forget(self, now: Millis) -> Millis:
+        """Drop what ended, or a part of it. Returns until when: the store may drop what ended by then. 0 if there was nothing."""
+        left, until = FORGOTTEN_AT_ONCE, 0
         for ends in (*self._longer, self._ends):
-            for key, _ in list(takewhile(lambda entry: entry[1] <= now, ends.items())):
+            ended = list(islice(takewhile(lambda entry: entry[1] <= now, ends.items()), left))
+            for key, end in ended:
                 del ends[key]
+                until = max(until, end)
+            left -= len(ended)
         self._longer = [ends for ends in self._longer if ends]
         self._plan()
-        return len(self) < count
+        if left:
+            return now if until else 0
+        self.next_end = now
+        return until
 
     def _begin_shorter(self, end: Millis) -> None:
         if self._ends:

@@ -132,11 +132,10 @@ class Fragment:
     def is_available(self) -> bool:
         return self.is_loaded and self.broker.is_available
 
-    def forget_keys(self, now: Millis) -> bool:
-        """Of message ids and second tries, those that have ended; true if there was any."""
-        if self.duplicates is not None:
-            return self.duplicates.next_end <= now and self.duplicates.forget(now)
-        return self._names is not None and self._names.next_end <= now and self._names.forget(now)
+    def forget_keys(self, now: Millis) -> Millis:
+        """Of message ids and second tries, those that have ended, or a part of them. Returns until when, 0 if there was nothing."""
+        keys = self._names if self.duplicates is None else self.duplicates
+        return 0 if keys is None or keys.next_end > now else keys.forget(now)
 
     def is_put_off(self, scheduled: StoredMessage) -> bool:
         """Whether it was abandoned with a delay, and not sent with a schedule. Nothing is sent to a dead-letter queue, whose

@@ -86,13 +86,13 @@ class Names:
     def numbers(self, names: Sequence[str]) -> list[int]:
         return [self._numbers[name] for name in names]
 
-    def forget(self, now: Millis) -> bool:
-        """Drop what ended; true if there was anything."""
+    def forget(self, now: Millis) -> Millis:
+        """Drop what ended. Returns until when, 0 if there was nothing."""
         ended = [name for name, end in self._ends.items() if end <= now]
         for name in ended:
             del self._ends[name], self._numbers[name]
         self._plan()
-        return bool(ended)
+        return now if ended else 0
 
     def _plan(self) -> None:
         first = next(iter(self._ends.values()), NEVER)

@@ -54,9 +54,10 @@ def keep_up_with(fragment: Fragment, now: Millis, activate_due: Activate, due_co
     expire_locks(fragment, now)
     _look_for_due(fragment, now, activate_due, due_count_max)
     _sweep(fragment, now)
-    if fragment.forget_keys(now):
+    until = fragment.forget_keys(now)
+    if until:
         decision = Decision(fragment)
-        decision.write(DuplicatesForgotten(fragment.key, now))
+        decision.write(DuplicatesForgotten(fragment.key, until))
         # Keys that stay in a store that fails are dropped with the next ones.
         decision.commit()
 
