@@ -38,6 +38,7 @@ from twinbus.amqp.codec.sections import MessageProperties, Sections, ValueBody, 
 from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Int, Long
 from twinbus.broker import held_contents
+from twinbus.client.connecting.token_sources import sign
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.gateway import connection_gateway
@@ -272,6 +273,27 @@ async def test_what_a_lost_connection_left_incomplete_is_given_back(tmp_path: Pa
         attacker.begin_message(240_000)
         await until(lambda: server.reassembly.size == 240_000)
         attacker.close()
+        await until(lambda: server.reassembly.size == 0)
+
+
+async def test_unfinished_bodies_of_requests_count_as_incomplete_messages(tmp_path: Path) -> None:
+    limit = 1_000_000
+    async with serving(tmp_path, SharedLimits(incomplete_size_max=limit)) as server:
+        rule = server.root_rule
+        token = sign(f"sb://{HOST}", rule.name, rule.primary_key, 2_000_000_000)
+        start = f"POST /orders/messages HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: {token}\r\nContent-Length: 250000\r\n\r\n"
+        clients = [await connected(server.http_port) for _ in range(8)]
+        for _, writer in clients:
+            writer.write(start.encode() + bytes(240_000))
+        await until(lambda: server.reassembly.dropped_count >= 4)
+        assert await served(server)
+        assert server.reassembly.size <= limit
+        answers = set()
+        for reader, writer in clients:
+            writer.write(bytes(10_000))
+            answers.add((await reader.readexactly(12)).decode())
+            writer.close()
+        assert answers == {"HTTP/1.1 201", "HTTP/1.1 503"}
         await until(lambda: server.reassembly.size == 0)
 
 

@@ -9,6 +9,7 @@ and everything after it on the link goes on. That happens to a message
 """
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from twinbus.amqp.codec.delivery_state import DeliveryState
 from twinbus.clock import Millis
@@ -63,6 +64,19 @@ class PartialDelivery:
         self.drop()
 
 
+class Holder(Protocol):
+    """Of incomplete messages: a connection, or a request with a body."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        ...
+
+    def drop_all(self) -> int:
+        """Returns how many messages lost their bytes."""
+        ...
+
+
 class SharedReassembly:
     """Bytes of incomplete messages over all connections of a process."""
 
@@ -70,9 +84,9 @@ class SharedReassembly:
         self._size_max = size_max
         self.size = 0
         self.dropped_count = 0
-        self._holders: set[ReassemblyBudget] = set()
+        self._holders: set[Holder] = set()
 
-    def change(self, holder: "ReassemblyBudget", size: int) -> None:
+    def change(self, holder: Holder, size: int) -> None:
         """`size` more bytes are held, or fewer if it is negative."""
         self.size += size
         if holder.size:

@@ -7,6 +7,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Match, Mount, Route
 from starlette.types import Scope
 
+from twinbus.amqp.reassembly import SharedReassembly
 from twinbus.broker.entity.entities import Entities
 from twinbus.clock import Clock
 from twinbus.gateway.connections import Connections, MakeGateway
@@ -24,6 +25,7 @@ from twinbus.http.own.nodes import Nodes, NodesPage
 from twinbus.http.own.operations_log import OperationsLog, operations_log_routes
 from twinbus.http.own.other_nodes import NO_OTHERS, OtherNodes
 from twinbus.http.own.session_counts import SessionCountsPage
+from twinbus.http.request_body import Bodies
 from twinbus.http.websocket import websocket_routes
 from twinbus.management.access_control import AccessControl, RootKeyChange
 from twinbus.meter.operation import NO_METER
@@ -42,6 +44,7 @@ class HttpParts:
     store_switches: StoreSwitches
     connections: Connections
     make_gateway: MakeGateway
+    reassembly: SharedReassembly
     turns: Turns
     amqp_authority: str  # host:port for requests that name no host
     host_names: Collection[str]  # of the namespace, beside localhost and addresses
@@ -72,9 +75,11 @@ class HttpApplication:
             parts.metrics_of_all,
             parts.nodes,
         )
+        bodies = Bodies(parts.reassembly)
         settings = AdministrationSettings(parts.amqp_authority, view.new_id, parts.new_key)
-        administration = AdministrationApi(view.control, access, settings, view.book or NO_METER)
-        self._messaging = MessagingApi(view, access, clock, behind=administration)
+        administration = AdministrationApi(view.control, access, settings, bodies, view.book or NO_METER)
+        self._messaging = MessagingApi(view, access, clock, bodies, behind=administration)
+        access_control = AccessControl(view.control, parts.new_key, clock, parts.root_key_change)
         health = HealthPage(parts.name, stores, hosts, parts.nodes)
         routes: list[BaseRoute] = [
             _OwnPage("/health", health.show),
@@ -83,7 +88,7 @@ class HttpApplication:
             *websocket_routes(parts.make_gateway, parts.connections, parts.turns, clock),
             *NodesPage(parts.nodes).routes(access),
             *self.faults.routes(access),
-            *AccessRulesApi(AccessControl(view.control, parts.new_key, clock, parts.root_key_change), access).routes(),
+            *AccessRulesApi(access_control, access, bodies).routes(),
             *BacklogPage(view.entities, clock, access).routes(),
             *SessionCountsPage(view.entities, clock, access).routes(),
         ]

@@ -386,6 +386,7 @@ class NamespaceServer:
             store_switches=self.stores,
             connections=self.connections,
             make_gateway=self._gateway,
+            reassembly=self.reassembly,
             turns=self._turns,
             amqp_authority=authority(plain_name(self.settings), self.amqp_port),
             host_names=host_names(self.settings),

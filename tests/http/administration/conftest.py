@@ -8,6 +8,7 @@ from tests.management.conftest import catalog, control, runtime
 from twinbus.client.connecting.token_sources import sign
 from twinbus.http.access import HttpAccess
 from twinbus.http.administration.administration_api import AdministrationApi, AdministrationSettings
+from twinbus.http.request_body import Bodies
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane
 from twinbus.model.descriptions import AuthorizationRule, Right
@@ -33,4 +34,4 @@ def api(catalog: Catalog, control: ControlPlane) -> AdministrationApi:
         new_id=lambda: f"tracking-{next(numbers)}",
         new_key=lambda: f"drawn-key-{next(numbers)}",
     )
-    return AdministrationApi(control, HttpAccess(catalog, SimClock()), settings)
+    return AdministrationApi(control, HttpAccess(catalog, SimClock()), settings, Bodies())

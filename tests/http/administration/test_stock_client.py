@@ -31,6 +31,7 @@ from twinbus.client.connecting.connection_string import parse_connection_string
 from twinbus.clock import SystemClock
 from twinbus.http.access import HttpAccess
 from twinbus.http.administration.administration_api import AdministrationApi, AdministrationSettings
+from twinbus.http.request_body import Bodies
 from twinbus.management.catalog import Catalog
 from twinbus.management.control_plane import ControlPlane
 from twinbus.model.descriptions import AuthorizationRule as AccessRule
@@ -47,7 +48,7 @@ CONNECTION_STRING = (
 def endpoint(catalog: Catalog, control: ControlPlane) -> Iterator[str]:
     catalog.set_namespace_rule(AccessRule("RootManageSharedAccessKey", KEY, "", frozenset(Right)))
     settings = AdministrationSettings("localhost:5672", new_id=lambda: "tracking", new_key=lambda: "drawn")
-    api = AdministrationApi(control, HttpAccess(catalog, SystemClock()), settings)
+    api = AdministrationApi(control, HttpAccess(catalog, SystemClock()), settings, Bodies())
     config = uvicorn.Config(api, lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listening:

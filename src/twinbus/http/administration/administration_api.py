@@ -38,7 +38,7 @@ from twinbus.http.atom.entity_writer import View
 from twinbus.http.atom.envelopes import AtomEntry, write_entry, write_feed, write_feed_entry
 from twinbus.http.atom.rule_xml import read_rule_description
 from twinbus.http.refusals import XmlResponder
-from twinbus.http.request_body import read_body
+from twinbus.http.request_body import Bodies
 from twinbus.management.catalog import Entry
 from twinbus.management.control_plane import ControlPlane
 from twinbus.meter.operation import NO_METER, Meter, who_of_agent
@@ -67,12 +67,18 @@ class AdministrationApi:
     """An ASGI application that answers every path: mount it behind the routes of others."""
 
     def __init__(
-        self, control: ControlPlane, access: HttpAccess, settings: AdministrationSettings, meter: Meter = NO_METER
+        self,
+        control: ControlPlane,
+        access: HttpAccess,
+        settings: AdministrationSettings,
+        bodies: Bodies,
+        meter: Meter = NO_METER,
     ) -> None:
         self._control = control
         self._catalog = control.catalog
         self._access = access
         self._settings = settings
+        self._bodies = bodies
         self._responder = XmlResponder(settings.new_id, control.clock)
         self._meter = meter
 
@@ -130,7 +136,10 @@ class AdministrationApi:
         assert_never(resource)
 
     async def _put(self, request: Request, resource: Resource, presenter: Presenter) -> Response:
-        body = await read_body(request, BODY_SIZE_MAX)
+        async with self._bodies.read(request, BODY_SIZE_MAX) as body:
+            return await self._put_body(request, resource, body, presenter)
+
+    async def _put_body(self, request: Request, resource: Resource, body: bytes, presenter: Presenter) -> Response:
         match resource:
             case EntityResource(path):
                 return await self._put_entity(request, path, body, presenter)

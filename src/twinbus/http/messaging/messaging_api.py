@@ -54,7 +54,7 @@ from twinbus.http.messaging.message_content import (
 from twinbus.http.messaging.single_receive import SingleReceive
 from twinbus.http.pace import Pace
 from twinbus.http.refusals import XmlResponder
-from twinbus.http.request_body import read_body
+from twinbus.http.request_body import Bodies
 from twinbus.management.waiting import answer_of, reply_to
 from twinbus.meter.operation import Cause, who_of_agent
 from twinbus.model.descriptions import Right
@@ -103,8 +103,11 @@ class HttpOperation(NamedTuple):
 class MessagingApi:
     """An ASGI application that answers what it knows and leaves the rest to the one behind it."""
 
-    def __init__(self, namespace: NamespaceView, access: HttpAccess, clock: Clock, behind: ASGIApp) -> None:
+    def __init__(
+        self, namespace: NamespaceView, access: HttpAccess, clock: Clock, bodies: Bodies, behind: ASGIApp
+    ) -> None:
         self._namespace = namespace
+        self._bodies = bodies
         self._access = access
         self._clock = clock
         self._behind = behind
@@ -157,22 +160,22 @@ class MessagingApi:
         size_max, now = node.message_size_max, self._clock.now()
         headers = request_headers(request.scope)
         traffic = self._namespace.traffic.of(node.path)
-        if is_batch(headers):
-            body_size_max = BATCH_BODY_FACTOR * min(size_max, BATCH_SIZE_MAX)
-            given = payloads_of_batch(await read_body(request, body_size_max, MessageTooLarge), now)
-        else:
-            given = iter((payload_of_request(headers, await read_body(request, size_max, MessageTooLarge), now),))
-        messages, size = await self._read_messages(path, given, size_max)
-        send_batch = node.target.send_batch
-        self._namespace.light_sent()
-        try:
-            numbers = await _answer(
-                lambda reply: send_batch(messages, self._clock.now(), reply),
-                read_timeout(request.query_params.get("timeout")),
+        body_size_max = BATCH_BODY_FACTOR * min(size_max, BATCH_SIZE_MAX) if is_batch(headers) else size_max
+        async with self._bodies.read(request, body_size_max, MessageTooLarge) as body:
+            given = (
+                payloads_of_batch(body, now) if is_batch(headers) else iter((payload_of_request(headers, body, now),))
             )
-        except MessagingError:
-            traffic.refused += len(messages)
-            raise
+            messages, size = await self._read_messages(path, given, size_max)
+            send_batch = node.target.send_batch
+            self._namespace.light_sent()
+            try:
+                numbers = await _answer(
+                    lambda reply: send_batch(messages, self._clock.now(), reply),
+                    read_timeout(request.query_params.get("timeout")),
+                )
+            except MessagingError:
+                traffic.refused += len(messages)
+                raise
         traffic.messages_in += len(messages)
         traffic.bytes_in += size
         assert isinstance(numbers, list)
@@ -199,7 +202,8 @@ class MessagingApi:
         queue = _queue(asked)
         timeout_s = read_timeout(request.query_params.get("timeout"))
         # The server reports that the client has gone only after the body, so the body is read even though it means nothing.
-        await read_body(request, MESSAGE_SIZE_MAX, MessageTooLarge)
+        async with self._bodies.read(request, MESSAGE_SIZE_MAX, MessageTooLarge):
+            pass
         delivery = await self._receive_one(request, queue, mode, timeout_s)
         meter = self._meter(request, node)
         if delivery is None:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from twinbus.errors import ArgumentError
 from twinbus.http.access import Answer, HttpAccess
 from twinbus.http.atom.access_xml import RIGHTS_ORDER
-from twinbus.http.request_body import read_body
+from twinbus.http.request_body import Bodies
 from twinbus.management.access_control import AccessControl
 from twinbus.model.descriptions import AuthorizationRule, Right, WhichKey
 from twinbus.model.iso8601 import write_time
@@ -25,9 +25,10 @@ BODY_SIZE_MAX = 16 * 1024
 
 
 class AccessRulesApi:
-    def __init__(self, rules: AccessControl, access: HttpAccess) -> None:
+    def __init__(self, rules: AccessControl, access: HttpAccess, bodies: Bodies) -> None:
         self._rules = rules
         self._access = access
+        self._bodies = bodies
 
     def routes(self) -> list[Route]:
         return [
@@ -44,7 +45,8 @@ class AccessRulesApi:
         return JSONResponse([_record(rule) for rule in self._rules.rules(_entity(request))])
 
     async def _create(self, request: Request) -> Response:
-        body = await _read_object(request)
+        async with self._bodies.read(request, BODY_SIZE_MAX) as data:
+            body = _read_object(data)
         rights = _read_rights(body.get("rights"))
         keys = _read_key(body, "primary_key"), _read_key(body, "secondary_key")
         rule = await self._rules.create(_entity(request), request.path_params["name"], rights, *keys)
@@ -76,8 +78,7 @@ def _record(rule: AuthorizationRule) -> dict[str, Any]:
     }
 
 
-async def _read_object(request: Request) -> dict[str, object]:
-    body = await read_body(request, BODY_SIZE_MAX)
+def _read_object(body: bytes) -> dict[str, object]:
     try:
         given = json.loads(body)
     except (ValueError, RecursionError):
