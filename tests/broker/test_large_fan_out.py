@@ -10,6 +10,7 @@ from twinbus.broker.entity import fan_out, topic_placement
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable, MessageNotFound, MessageTooLarge, StoreUnavailable
+from twinbus.meter.operation import Operation
 from twinbus.model.descriptions import (
     CorrelationFilter,
     RuleDescription,
@@ -19,6 +20,7 @@ from twinbus.model.descriptions import (
     TopicDescription,
 )
 from twinbus.model.message import Message
+from twinbus.store.changes import Change, Copied, SharedRows
 from twinbus.testing.messages import make_message, message_id_of
 from twinbus.testing.simulation import Answer, EachReply, Simulation
 
@@ -145,6 +147,45 @@ def test_rows_are_shared_among_subscriptions_in_steps_too(
     in_steps = turns_of_a_batch()
     monkeypatch.setattr(fan_out, "STEP_SHAPED", 9 * COUNT)
     assert in_steps == turns_of_a_batch() + 2, "three subscriptions, three more, and the rest"
+
+
+class KeptCounts:
+    """A meter that keeps how many messages it is told of."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    def record(self, operation: Operation, /) -> None:
+        self.counts.append(operation.messages)
+
+
+def test_what_one_subscription_takes_is_written_in_parts_that_others_share(
+    sim: Simulation, topic: TopicEntity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fan_out, "SHARED_TOGETHER", 15)
+    taken = subscriptions(sim)
+    expiring = sim.subscription(SubscriptionDescription("t", "expiring", default_time_to_live=5_000))
+    index = topic.main_fragments[0].broker.index
+    port, written, meter = sim.ports[index], list[SharedRows](), KeptCounts()
+    sim.brokers[index].meter = meter
+    commit = port.store.commit
+
+    def noted(changes: list[Change]) -> None:
+        written.extend([change.rows for change in changes if isinstance(change, Copied)])
+        commit(changes)
+
+    monkeypatch.setattr(port.store, "commit", noted)
+    begin(sim, topic, batch())
+    sim.run()
+    assert [len(rows) for rows in written] == [15, 15, 10] * 4
+    assert len({id(rows) for rows in written}) == 6
+    assert meter.counts == [COUNT] * 4
+    expected = [str(number) for number in range(COUNT)]
+    assert [ids_in(sim, each) for each in taken] == [expected] * 3
+    assert sim.receiver(taken[0].main, 1_000).ids() == expected
+    assert [each.main.counts().active for each in (*taken, expiring)] == [COUNT] * 4
+    sim.advance(7_000, 500)
+    assert expiring.main.counts().active == 0
 
 
 def test_what_is_sent_later_does_not_overtake_a_large_batch(sim: Simulation, topic: TopicEntity) -> None:
@@ -480,6 +521,7 @@ def build(at_once: int, seed: int, patch: Callable[[int], None]) -> tuple[dict[s
 def test_steps_change_nothing_but_the_time(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def patch(at_once: int) -> None:
         monkeypatch.setattr(topic_placement, "COPIES_AT_ONCE", at_once)
+        monkeypatch.setattr(fan_out, "SHARED_TOGETHER", 3 * at_once)
 
     in_steps, at_once = build(1, seed, patch), build(1_000_000, seed, patch)
     assert in_steps == at_once

@@ -17,10 +17,11 @@ from twinbus.errors import StoreUnavailable
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.server.data.data_folder import witness_of
 from twinbus.server.server_settings import LogFormat, LogLevel
-from twinbus.server.stores import process as store_process
+from twinbus.server.stores import socket_line
 from twinbus.server.stores.places import StoresToKeep
 from twinbus.server.stores.process import StoreProcess
 from twinbus.server.stores.served_store import ServedStore, StoreCondition
+from twinbus.store import journal_record
 from twinbus.store.changes import Change, Enqueued, FragmentCreated, Removed, fragment_key
 from twinbus.store.folder.identity import announce_new
 from twinbus.store.folder.store import FolderStore
@@ -210,12 +211,29 @@ async def test_a_commit_that_breaks_costs_the_store_its_run_and_nothing_that_is_
 async def test_a_commit_that_is_too_large_for_a_batch_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_process, "COMMIT_BYTES_MAX", 1_000)
+    monkeypatch.setattr(socket_line, "COMMIT_BYTES_MAX", 1_000)
     async with kept(tmp_path) as stores:
         await stores.commit(0, FragmentCreated(KEYS[0]))
         assert isinstance(await stores.commit(0, enqueued(0, bytes(1_001))), StoreUnavailable)
         await stores.heard("lost 0", "returned 0")
         assert await stores.commit(0, enqueued(0, bytes(100))) is None
+
+
+async def test_a_commit_that_is_sent_in_steps_arrives_whole_and_what_is_asked_behind_it_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_record, "PART_WEIGHT", 5)
+    monkeypatch.setattr(socket_line, "JOINED_BYTES_MAX", 100_000)
+    monkeypatch.setattr(socket_line, "LAID_SIZE_MIN", 1 << 40)
+    sizes = [1 << 20, *[1_000] * 40, 3 << 20, 0, 7]
+    async with kept(tmp_path) as stores:
+        await stores.commit(0, FragmentCreated(KEYS[0]))
+        large = stores.commit(0, enqueued(0, *[bytes(size) for size in sizes]))
+        found, later = stores.query(0, scan(0)), stores.commit(0, Removed(KEYS[0], [1]))
+        assert await large is None
+        assert [len(content) for content in contents(await found)] == sizes
+        assert await later is None
+        assert stores.store(0).waiting_bytes == 0
 
 
 class Unreadable:

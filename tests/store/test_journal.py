@@ -12,6 +12,7 @@ from tests.contract.rows import DEFERRED, HERE, NOON, row
 from twinbus.clock import NEVER
 from twinbus.errors import StoreDamaged, StoreUnavailable
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
+from twinbus.store import journal_record
 from twinbus.store.changes import (
     Activated,
     ActivatedTogether,
@@ -27,6 +28,7 @@ from twinbus.store.changes import (
     Removed,
     SessionStateSet,
     SharedRows,
+    StoredMessage,
     fragment_key,
 )
 from twinbus.store.folder.journal import (
@@ -151,6 +153,81 @@ def test_rows_that_several_fragments_get_are_written_once(count: int) -> None:
         contents = [whole[row[PLACE] - 100 : row[PLACE] - 100 + row[SIZE]] for row in found.rows]
         read = stored_messages(found.numbers, found.rows, contents)
         assert read == change.rows.numbered(change.first_number)
+
+
+def all_in(body: bytes) -> tuple[dict[int, list[StoredMessage]], list[object]]:
+    """The rows of each fragment with their contents, and everything else."""
+    rows: dict[int, list[StoredMessage]] = {}
+    others: list[object] = []
+    for located in decode_changes(body, place=0):
+        if isinstance(located, RowsAdded):
+            contents = [body[row[PLACE] : row[PLACE] + row[SIZE]] for row in located.rows]
+            rows.setdefault(located.fragment, []).extend(stored_messages(located.numbers, located.rows, contents))
+        elif isinstance(located, RowAltered):
+            content = body[located.place : located.place + max(0, located.size)]
+            others.append((located._replace(place=0), content))
+        else:
+            others.append(located)
+    return rows, others
+
+
+@pytest.mark.parametrize("weight", [1, 2, 3, 7, 1_000])
+def test_a_commit_that_is_encoded_in_parts_is_the_same_commit(weight: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_record, "PART_WEIGHT", weight)
+    monkeypatch.setattr(journal_record, "NUMBERS_PER_ROW", 2)
+    shared = SharedRows([row(0, b"%d" % number * 99, session_id="s" * (number % 2)) for number in range(5)])
+    other = SharedRows([row(0, b"other")])
+    changes: list[Change] = [
+        *[Copied(fragment_key(8, index), index + 1, shared) for index in range(4)],
+        *EVERY_KIND,
+        Enqueued(HERE, [row(number, b"%d" % number) for number in range(10, 21)]),
+        Copied(fragment_key(8, 5), 1, other),
+        Removed(HERE, list(range(9))),
+        Copied(fragment_key(8, 6), 3, shared),
+        Copied(fragment_key(8, 7), 4, other),
+    ]
+    parts = [b"".join(part) for part in journal_record.encode_in_parts(changes)]
+    whole = b"".join(encode_changes(changes))
+    assert all_in(b"".join(parts)) == all_in(whole)
+    assert (len(parts) == 1) == (weight == 1_000)
+    # What is shared is written once, whatever part it is in.
+    assert len(b"".join(parts)) <= len(whole) + 30 * journal_record.FRAME.size
+
+
+def test_a_part_of_a_commit_has_as_many_rows_as_are_encoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_record, "PART_WEIGHT", 4)
+    shared = SharedRows([row(0)] * 4)
+    changes: list[Change] = [
+        Enqueued(HERE, [row(number) for number in range(1, 11)]),
+        FragmentCreated(HERE),
+        *[Copied(fragment_key(8, index), 1, shared) for index in range(7)],
+    ]
+    body, counts, known = b"", list[list[int]](), 0
+    for part in journal_record.encode_in_parts(changes):
+        body += b"".join(part)
+        found = [len(each.rows) if isinstance(each, RowsAdded) else 0 for each in decode_changes(body, place=0)]
+        counts.append(found[known:])
+        known = len(found)
+    assert counts == [[4], [4], [2, 0, 4], [4] * 4, [4] * 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_long"),
+    [
+        ([Enqueued(HERE, [row(number) for number in range(1, 7)])], False),
+        ([Enqueued(HERE, [row(number) for number in range(1, 8)])], True),
+        ([Copied(HERE, 1, SharedRows([row(0)] * 4)), Enqueued(HERE, [row(1), row(2)])], False),
+        ([Copied(HERE, 1, SharedRows([row(0)] * 4)), Enqueued(HERE, [row(1), row(2), row(3)])], True),
+        ([Removed(HERE, list(range(5 * journal_record.NUMBERS_PER_ROW)))], False),
+        ([Removed(HERE, list(range(6 * journal_record.NUMBERS_PER_ROW)))], True),
+        ([FragmentCreated(HERE)] * 7, True),
+    ],
+)
+def test_a_commit_of_many_rows_is_to_be_encoded_in_parts(
+    changes: list[Change], is_long: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_record, "PART_WEIGHT", 3)
+    assert journal_record.is_long(changes) == is_long
 
 
 def test_a_segment_that_finds_no_room_takes_that_of_the_spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

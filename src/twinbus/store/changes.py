@@ -110,6 +110,11 @@ class SharedRows:
     def __len__(self) -> int:
         return len(self.messages)
 
+    def measure(self) -> None:
+        """Look at all of them, while there is time: a commit of very many takes these together."""
+        for _ in (self.size_bytes, self.next_expiry, self.sessions):
+            pass
+
     @cached_property
     def size_bytes(self) -> int:
         return sum([len(message.content) for message in self.messages])
@@ -239,3 +244,14 @@ Change: TypeAlias = (
     | DuplicatesSeen
     | DuplicatesForgotten
 )
+
+
+def contents_size(changes: Iterable[Change]) -> int:
+    """Of all new rows, in bytes."""
+    size = 0
+    for change in changes:
+        if isinstance(change, Enqueued):
+            size += sum([len(message.content) for message in change.messages])
+        elif isinstance(change, Copied):
+            size += change.rows.size_bytes
+    return size

@@ -60,6 +60,10 @@ ENQUEUED_COLUMNS = 8
 ALTERED_COLUMNS = 6
 ONE_ROW = Struct("<8q")
 NO_FRAGMENT = 0
+PART_WEIGHT = 4_000
+"""Rows that are encoded together, where there are many: three milliseconds."""
+NUMBERS_PER_ROW = 8
+"""Numbers of rows that are removed, in the time of a row that is new."""
 VIEW_SIZE_MIN = 8 * 1024
 """Contents of this size on average are cut out of a view; smaller ones are cut faster out of a copy of all of them."""
 STATE_FORGOTTEN = -1
@@ -96,11 +100,12 @@ class _Record(NamedTuple):
     tail_size: int
 
 
-def encode_changes(changes: Sequence[Change]) -> list[bytes]:
-    """The records of the changes, as pieces to be joined."""
+def encode_changes(changes: Sequence[Change], before: Encoded | None = None) -> list[bytes]:
+    """The records of the changes, as pieces to be joined. `before`: what there is of the same commit; these follow it."""
     pieces: list[bytes] = []
-    begun_at: dict[int, int] = {}  # the record that holds shared rows, in bytes from the start
-    size = measured_count = 0
+    begun_at: dict[int, int] = {} if before is None else before.begun_at
+    size = 0 if before is None else before.size
+    measured_count = 0
     for change in changes:
         if isinstance(change, Copied):
             size += sum(map(len, pieces[measured_count:]))
@@ -109,21 +114,76 @@ def encode_changes(changes: Sequence[Change]) -> list[bytes]:
             if begin < size:
                 pieces.append(_COPIED.pack(Kind.COPIED, change.fragment, 2, 0, 0, change.first_number, size - begin))
                 continue
-            change = Enqueued(change.fragment, change.rows.numbered(change.first_number))
-        if type(change) is Enqueued and len(change.messages) == 1 and change.messages[0].session_id is None:
+            numbers = range(change.first_number, change.first_number + len(change.rows))
+            kind, integers, text, tail, tail_size = _enqueued(change.rows.messages, numbers)
+        elif type(change) is Enqueued and len(change.messages) == 1 and change.messages[0].session_id is None:
             pieces += _enqueued_one(change.fragment, change.messages[0])
             continue
-        if type(change) is Altered:
+        elif type(change) is Altered:
             pieces += _altered(change)
             continue
-        kind, integers, text, tail, tail_size = _record(change)
+        else:
+            kind, integers, text, tail, tail_size = _record(change)
         pieces += (
             FRAME.pack(kind, change.fragment, len(integers), len(text), tail_size),
             _packed(integers),
             text,
             *tail,
         )
+    if before is not None:
+        before.size = size + sum(map(len, pieces[measured_count:]))
     return pieces
+
+
+class Encoded:
+    """How much of a commit there is so far. Shared rows of it are known by their identity, and stay alive until its end."""
+
+    __slots__ = ("begun_at", "size")
+
+    def __init__(self) -> None:
+        self.begun_at: dict[int, int] = {}  # the record that holds shared rows, in bytes from the start
+        self.size = 0
+
+
+def encode_in_parts(changes: Sequence[Change]) -> Iterator[list[bytes]]:
+    """The same commit as that of `encode_changes`, some milliseconds at a time. The rows of a change may be in several records."""
+    before, part, weight = Encoded(), list[Change](), 0
+    for change in changes:
+        for piece in _cut(change):
+            part.append(piece)
+            weight += 1 if isinstance(piece, Copied) and id(piece.rows) in before.begun_at else _weight(piece)
+            if weight >= PART_WEIGHT:
+                yield encode_changes(part, before)
+                part, weight = [], 0
+    yield encode_changes(part, before)
+
+
+def is_long(changes: Sequence[Change]) -> bool:
+    """Whether to encode them takes so long that it is to be done in parts."""
+    weight = 0
+    for change in changes:
+        # One call fewer for most commits, which have one of these.
+        weight += len(change.messages) if type(change) is Enqueued else _weight(change)
+    return weight > 2 * PART_WEIGHT
+
+
+def _weight(change: Change) -> int:
+    """In rows: how long it takes at most."""
+    if type(change) is Enqueued:
+        return len(change.messages)
+    if type(change) is Copied:
+        return len(change.rows)
+    if type(change) is Removed:
+        return 1 + len(change.sequence_numbers) // NUMBERS_PER_ROW
+    return 1
+
+
+def _cut(change: Change) -> Iterator[Change]:
+    if type(change) is Enqueued and len(change.messages) > PART_WEIGHT:
+        for start in range(0, len(change.messages), PART_WEIGHT):
+            yield Enqueued(change.fragment, change.messages[start : start + PART_WEIGHT])
+    else:
+        yield change
 
 
 def decode_changes(body: bytes | memoryview, place: int) -> Iterator[LocatedChange]:
@@ -212,11 +272,10 @@ def _unpacked(data: bytes) -> list[int]:
     return packed.tolist()
 
 
-def _enqueued(change: Enqueued) -> _Record:
-    messages = change.messages
+def _enqueued(messages: Sequence[StoredMessage], numbers: Sequence[int]) -> _Record:
     contents = [message.content for message in messages]
     sizes = [len(content) for content in contents]
-    integers = [message.sequence_number for message in messages]
+    integers = [*numbers]
     integers += [message.state for message in messages]
     integers += [message.due_at for message in messages]
     integers += [message.expires_at for message in messages]
@@ -283,7 +342,7 @@ def _altered(change: Altered) -> tuple[bytes, bytes]:
 
 def _record(change: Change) -> _Record:
     if isinstance(change, Enqueued):
-        return _enqueued(change)
+        return _enqueued(change.messages, [message.sequence_number for message in change.messages])
     integers: list[int] = []
     text = tail = b""
     match change:

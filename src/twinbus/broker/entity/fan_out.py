@@ -240,11 +240,14 @@ class FanOut:
         self._put(fragment.dead_letters, dead_letter_row(row, DeadLetterNote(reason, description)))
 
     def _put(self, fragment: Fragment, row: StoredMessage) -> None:
+        self._counted(fragment).add(1, len(row.content))
+        self._decision.put(fragment, row)
+
+    def _counted(self, fragment: Fragment) -> "_Copies":
         copies = self._copies.get(fragment.key)
         if copies is None:
             copies = self._copies[fragment.key] = _Copies(fragment)
-        copies.add(row)
-        self._decision.put(fragment, row)
+        return copies
 
     def decide(self) -> None:
         """All messages have been added."""
@@ -272,9 +275,9 @@ class _Copies:
     count: int = 0
     size_bytes: int = 0
 
-    def add(self, row: StoredMessage) -> None:
-        self.count += 1
-        self.size_bytes += len(row.content)
+    def add(self, count: int, size_bytes: int) -> None:
+        self.count += count
+        self.size_bytes += size_bytes
 
 
 SHARED_BYTES_MIN = 8 << 20
@@ -283,6 +286,8 @@ fills up, and the store would be lost for those who could make room."""
 STEP_COPIES = 4_000
 STEP_SHAPED = 20_000
 """Of a large fan-out, in one step: some milliseconds."""
+SHARED_TOGETHER = 4_000
+"""Rows that are written as one: a subscription whose actions make a hundred thousand gets them in several parts."""
 MESSAGE_COST = 20
 ACTION_COST = 20
 """Of a message that nobody takes, and of a copy with an action, in plain copies."""
@@ -340,15 +345,16 @@ class LargeFanOut(FanOut):
         shared: dict[tuple[int, ...], SharedRows] = {}
         work = 0
         for share in self._shares.values():
-            if not share.rows:
-                continue
-            rows = shared.setdefault(tuple(map(id, share.rows)), SharedRows(share.rows))
-            self._decision.copy(share.fragment, rows)
-            self._copies[share.fragment.key] = _Copies(share.fragment, len(rows), rows.size_bytes)
-            work += len(rows)
-            if work >= STEP_SHAPED:
-                work = 0
-                yield
+            for start in range(0, len(share.rows), SHARED_TOGETHER):
+                part = share.rows[start : start + SHARED_TOGETHER]
+                rows = shared.setdefault(tuple(map(id, part)), SharedRows(part))
+                rows.measure()
+                self._decision.copy(share.fragment, rows)
+                self._counted(share.fragment).add(len(rows), rows.size_bytes)
+                work += len(rows)
+                if work >= STEP_SHAPED:
+                    work = 0
+                    yield
 
     def _publish(self, message: Message, number: int, origin: int) -> None:
         for _ in self._publish_in_steps(message, number, origin):

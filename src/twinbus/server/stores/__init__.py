@@ -6,6 +6,8 @@ pressure       who has to wait when a store is behind
 places         where the stores are, and how one is opened there
 leases         until when those in a database are ours
 process        the stores in a second process: start, loss, restart, stop
+socket_line    the line to a store there, as the namespace has it
+in_order       requests that take several turns of the loop, and those behind them
 host_process   that process, hired first and told what to keep later
 line_frames    frames between the two processes
 shared_room    memory that they share, for what is large

@@ -14,58 +14,23 @@ waits for the process to serve what was asked before `stop`, close the stores an
 
 import asyncio
 import logging
-import pickle
 import socket
 import subprocess
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import zip_longest
-from typing import Any, cast
 
 from twinbus.broker.store_port import StoreLease
 from twinbus.server.server_settings import LogFormat, LogLevel
 from twinbus.server.stores.host_process import HostProcess, Orders
 from twinbus.server.stores.leases import HeldLease, LeaseLine, held_for_good
-from twinbus.server.stores.line_frames import (
-    COMMIT,
-    COUNT,
-    DONE,
-    EVENT,
-    HEADER,
-    LAID,
-    LAID_COMMIT,
-    LAID_EVENT,
-    LAID_ROWS,
-    QUERY,
-    ROWS,
-    SOME_LAID_ROWS,
-    SWITCH,
-    UNWRITABLE,
-    FrameSpace,
-)
 from twinbus.server.stores.places import StoresToKeep
-from twinbus.server.stores.served_store import (
-    STOP_WAIT_S,
-    Answer,
-    Done,
-    Event,
-    Failed,
-    OnLost,
-    OnReturned,
-    ServedStore,
-)
-from twinbus.server.stores.shared_room import LAID_SIZE_MIN, Room, halves, new_rooms
-from twinbus.store.changes import Change, StoredMessage
-from twinbus.store.journal_record import decode_rows, encode_changes
-from twinbus.store.reads import Read
+from twinbus.server.stores.served_store import STOP_WAIT_S, OnLost, OnReturned, ServedStore
+from twinbus.server.stores.shared_room import new_rooms
+from twinbus.server.stores.socket_line import SocketLine
 
 BUFFER_BYTES = 1 << 20
 """Of a line: requests that do not fit cannot share the next sync with those that do."""
-COMMIT_BYTES_MAX = (1 << 31) - (1 << 20)
-"""A batch is written in one piece, and the system writes no more than this at once."""
-UNAWAITED_WAIT_S = 0.04
-"""How long what nobody waits for is kept, for something else to go with."""
 RESTART_PAUSE_S = 1.0
 KILL_WAIT_S = 2.0
 
@@ -196,136 +161,6 @@ class StoreProcess:
         except OSError as error:
             log.error("store_process_not_started", extra={"fields": {"reason": str(error)}})
             self._start_later()
-
-
-class SocketLine(asyncio.BufferedProtocol):
-    """The namespace's end of the line to one store."""
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, store: ServedStore, lost: Callable[[], None], room: int | None = None
-    ) -> None:
-        """`room`: the descriptor of the memory that is shared with the store; the line closes it."""
-        self.is_open = True
-        self._room: Room | None = None
-        self._answers = memoryview(b"")  # the half that the store lays its answers down in
-        if room is not None:
-            commits, self._answers = halves(room)
-            self._room = Room(commits)
-        self._is_laid: deque[bool] = deque()  # of each request that is not answered
-        self._read_count = 0  # answers in the room, since the store was last told
-        self._loop = loop
-        self._store = store
-        self._lost = lost
-        self._transport: asyncio.Transport | None = None
-        self._frames = FrameSpace()
-        self._rows: list[StoredMessage] = []  # of an answer that is not complete
-        self._out: list[bytes] = []  # requests that are not sent yet, header and content of each
-        self._is_flush_due = False
-        self._flush_timer: asyncio.TimerHandle | None = None  # for what nobody waits for
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports have the interface without the base class.
-        self._transport = cast(asyncio.Transport, transport)
-        self._store.connect(self, self._loop.call_soon)
-
-    def get_buffer(self, _: int) -> memoryview:
-        return self._frames.free()
-
-    def buffer_updated(self, size: int) -> None:
-        events: list[Event] = []
-        for kind, content in self._frames.take(size):
-            if kind == DONE:
-                events.append(self._answered(Done(*COUNT.unpack(content))))
-            elif kind == EVENT:
-                events.append(self._answered(pickle.loads(content)))
-            elif kind == LAID_EVENT:
-                place, length = LAID.unpack(content)
-                events.append(self._answered(pickle.loads(self._answers[place : place + length])))
-                self._read_count += 1
-            else:
-                if kind in (LAID_ROWS, SOME_LAID_ROWS):
-                    place, length = LAID.unpack(content)
-                    self._rows += decode_rows(self._answers[place : place + length])
-                    self._read_count += 1
-                else:
-                    self._rows += decode_rows(content)
-                if kind in (ROWS, LAID_ROWS):
-                    events.append(self._answered(Answer(self._rows)))
-                    self._rows = []
-        self._store.told(events)
-
-    def _answered(self, event: Event) -> Event:
-        """Requests are answered in their order: what was laid down for these is not looked at any more."""
-        count = event.commits if type(event) is Done else 1 if isinstance(event, Answer | Failed) else 0
-        is_laid, laid_count = self._is_laid, 0
-        for _ in range(count):
-            laid_count += is_laid.popleft()
-        if laid_count and self._room is not None:
-            self._room.give_up(laid_count)
-        return event
-
-    def connection_lost(self, _: Exception | None) -> None:
-        self.is_open = False
-        self._transport = None
-        self._lost()
-
-    def commit(self, changes: list[Change], /, *, is_awaited: bool = True) -> int:
-        try:
-            pieces = encode_changes(changes)
-            size = sum(map(len, pieces))
-            if size > COMMIT_BYTES_MAX:
-                raise ValueError(f"it has {size} bytes")
-            place = self._room.lay_down(pieces, size) if self._room is not None and size >= LAID_SIZE_MIN else None
-            body = b"".join(pieces) if place is None else b""
-        except Exception as broken:
-            # As if the store had failed: the broker forgets what it decided and starts from what is durable.
-            log.exception("commit_not_encoded")
-            self._is_laid.append(False)
-            self._send(UNWRITABLE, repr(broken).encode())
-            return 0
-        self._is_laid.append(place is not None)
-        if place is not None:
-            self._send(LAID_COMMIT, LAID.pack(place, size))
-        else:
-            self._send(COMMIT, body, is_awaited=is_awaited)
-        return size
-
-    def query(self, read: Read[Any], /) -> None:
-        self._is_laid.append(False)
-        read_count, self._read_count = self._read_count, 0
-        self._send(QUERY, COUNT.pack(read_count) + pickle.dumps(read, pickle.HIGHEST_PROTOCOL))
-
-    def switch(self, name: str, /, *arguments: float) -> None:
-        self._send(SWITCH, pickle.dumps((name, arguments), pickle.HIGHEST_PROTOCOL))
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _send(self, kind: int, content: bytes, *, is_awaited: bool = True) -> None:
-        """At once if the store has nothing to do; otherwise together with whatever else this turn of the loop asks of it. What
-        nobody waits for goes with the next request, and need not wake the store and sync by itself."""
-        is_idle = self._store.waiting_count <= len(self._out) // 2
-        self._out += (HEADER.pack(kind, len(content)), content)
-        if self._is_flush_due:
-            return
-        if is_awaited and is_idle:
-            self._flush()
-        elif is_awaited:
-            self._is_flush_due = True
-            self._loop.call_soon(self._flush)
-        elif self._flush_timer is None:
-            self._flush_timer = self._loop.call_later(UNAWAITED_WAIT_S, self._flush)
-
-    def _flush(self) -> None:
-        self._is_flush_due = False
-        if self._flush_timer is not None:
-            self._flush_timer.cancel()
-            self._flush_timer = None
-        data = b"".join(self._out)
-        self._out.clear()
-        if data and self._transport is not None:
-            self._transport.write(data)
 
 
 def _socket_pair() -> tuple[socket.socket, socket.socket]:

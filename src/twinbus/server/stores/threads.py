@@ -11,7 +11,7 @@ from typing import Any
 from twinbus.server.stores.leases import held_for_good
 from twinbus.server.stores.served_store import STOP_WAIT_S, Event, OnLost, OnReturned, ServedStore
 from twinbus.server.stores.worker import Commit, Query, Request, StoreWorker, Switch
-from twinbus.store.changes import Change, Copied, Enqueued
+from twinbus.store.changes import Change, contents_size
 from twinbus.store.messaging_store import MessagingStore
 from twinbus.store.reads import Read
 
@@ -28,9 +28,7 @@ class ThreadLine:
 
     def commit(self, changes: list[Change], /, *, is_awaited: bool = True) -> int:
         self._requests.put(Commit(changes))
-        messages = [message for change in changes if isinstance(change, Enqueued) for message in change.messages]
-        copied = [change.rows.size_bytes for change in changes if isinstance(change, Copied)]
-        return sum([len(message.content) for message in messages]) + sum(copied)
+        return contents_size(changes)
 
     def query(self, read: Read[Any], /) -> None:
         self._requests.put(Query(read))
