@@ -1,10 +1,12 @@
 """Messaging stores that are given to another node: whatever happens on the way, they go."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,13 @@ from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.message_broker import MessageBroker
 from twinbus.clock import SystemClock
 from twinbus.model.descriptions import QueueDescription
+from twinbus.server import patience as patience_module
 from twinbus.server.stores import pool as pool_module
 from twinbus.server.stores.pool import StorePool
 from twinbus.server.stores.served_store import StoreCondition
 from twinbus.server.stores.threads import StoreThreads
 from twinbus.store.memory import MemoryStore
+from twinbus.store.messaging_store import FragmentSummary
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import EachReply
 
@@ -119,3 +123,75 @@ async def test_a_start_waits_for_its_first_store_and_not_for_one_that_hangs_besi
     may_open[1].set()
     await until(lambda: pool.stores[1].is_up)
     await pool.stop()
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """Of warnings: the event, and which stores are missing."""
+    return [(each.getMessage(), each.fields["missing"]) for each in caplog.records]  # type: ignore[attr-defined]
+
+
+async def test_a_start_that_waits_says_for_which_stores_and_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(patience_module, "SAY_FIRST_S", 0.0)
+    monkeypatch.setattr(pool_module, "READY_WAIT_S", inf)
+    may_open = [threading.Event() for _ in range(3)]
+    may_read = threading.Event()
+    is_asked = [threading.Event() for _ in range(3)]
+
+    class Unread(MemoryStore):
+        def summaries(self) -> list[FragmentSummary]:
+            assert may_read.wait(PATIENCE_S)
+            return super().summaries()
+
+    def open_store(path: Path) -> MemoryStore:
+        index = int(path.name)
+        is_asked[index].set()
+        assert may_open[index].wait(PATIENCE_S)
+        return Unread()
+
+    keeper = partial(StoreThreads, [Path(str(index)) for index in range(3)], open_store, asyncio.get_running_loop())
+    pool = StorePool(keeper, SystemClock(), 3)
+    for store in pool.stores:
+        store.location = "/data/stores"
+    caplog.set_level(logging.WARNING)
+    starting = asyncio.ensure_future(pool.start())
+    slow = "being opened, but /data/stores has not answered yet"
+    await until(lambda: ("waiting_for_stores", f"0,1,2: {slow}") in said(caplog))
+    may_open[1].set()
+    await until(lambda: ("waiting_for_stores", f"0,2: {slow}; 1: open, but not read yet") in said(caplog))
+    for each in (*may_open, may_read):
+        each.set()
+    await asyncio.wait_for(starting, PATIENCE_S)
+    await pool.stop()
+
+
+async def test_stores_that_a_start_does_not_wait_for_are_reported_as_long_as_they_hang(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A store that hangs says nothing itself."""
+    monkeypatch.setattr(patience_module, "SAY_FIRST_S", 0.0)
+    monkeypatch.setattr(patience_module, "FIRST_WAIT_S", 0.0)
+    monkeypatch.setattr(pool_module, "TELL_POLL_S", 0.0)
+    may_open = threading.Event()
+
+    def open_store(_: Path) -> MemoryStore:
+        assert may_open.wait(PATIENCE_S)
+        return MemoryStore()
+
+    keeper = partial(StoreThreads, [Path("0")], open_store, asyncio.get_running_loop())
+    pool = StorePool(keeper, SystemClock(), 1)
+    caplog.set_level(logging.WARNING)
+    await asyncio.wait_for(pool.start(), PATIENCE_S)
+    await until(lambda: [event for event, _ in said(caplog)][-2:] == ["waiting_for_stores"] * 2)
+    assert [event for event, _ in said(caplog)].count("not_waiting_for_stores") == 1
+    may_open.set()
+    await until(lambda: pool.stores[0].is_up)
+    await until(lambda: pool.brokers[0].is_available)
+    await pool.stop()
+
+
+async def test_a_store_whose_process_has_not_begun_is_told_from_one_that_hangs() -> None:
+    keeper = partial(StoreThreads, [Path("0")], lambda _: MemoryStore(), asyncio.get_running_loop())
+    pool = StorePool(keeper, SystemClock(), 1)
+    assert pool.stores[0].awaited == "the process that is to open it has not begun"

@@ -9,7 +9,7 @@ import pytest
 
 from twinbus.errors import RequestRefused, StoreDamaged, StoreUnavailable
 from twinbus.server.stores import served_store, worker
-from twinbus.server.stores.served_store import FULL_FAULT, REQUESTS_MAX, ServedStore, StoreCondition
+from twinbus.server.stores.served_store import FULL_FAULT, REQUESTS_MAX, Opening, ServedStore, StoreCondition
 from twinbus.server.stores.threads import ThreadLine, commit_changes
 from twinbus.server.stores.worker import DAMAGED_PAUSE_S, EVENTS_TOGETHER_MAX, REOPEN_PAUSE_S, StoreWorker
 from twinbus.store.changes import Change, Enqueued, FragmentCreated, FragmentKey, StoredMessage
@@ -120,8 +120,11 @@ class Loop:
         self.calls.put((function, arguments))
 
     def step(self) -> None:
-        function, arguments = self.calls.get(timeout=WAIT_S)
-        function(*arguments)
+        """Word that the store is being opened is no step: something follows it."""
+        arguments: tuple[object, ...] = ([Opening()],)
+        while arguments == ([Opening()],):
+            function, arguments = self.calls.get(timeout=WAIT_S)
+            function(*arguments)
 
 
 class World:

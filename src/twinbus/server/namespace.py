@@ -69,7 +69,7 @@ from twinbus.server.listening.sockets import FIRST_BYTES_WAIT_S, MakeProtocol, S
 from twinbus.server.metering import Metering
 from twinbus.server.server_settings import ServerSettings
 from twinbus.server.stores.host_process import HostProcess
-from twinbus.server.stores.places import StoresToKeep
+from twinbus.server.stores.places import StoresToKeep, location_of
 from twinbus.server.stores.pool import StorePool
 from twinbus.server.stores.process import StoreProcess
 from twinbus.server.stores.served_store import OnLost, OnReturned, StoreKeeper
@@ -187,6 +187,7 @@ class NamespaceServer:
         )
         for store in self.stores.stores:
             store.process = self.owner.address if self.owner is not None else this_process()
+            store.location = location_of(wanted.places[store.index])
         ticking: list[Ticking] = [*self.stores.brokers]
         if not settings.store_dsns:  # else a backup is the database's own
             share = ForwardingShare(

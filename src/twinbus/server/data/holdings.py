@@ -25,6 +25,7 @@ from twinbus.management.catalog import Catalog
 from twinbus.model.descriptions import AuthorizationRule, Right
 from twinbus.server.data.copy_marks import read_mark, require_whole
 from twinbus.server.data.data_folder import KEY_BYTES, OTHER_KEY, DataFolder
+from twinbus.server.patience import said_while_it_lasts
 from twinbus.server.server_settings import ServerSettings
 from twinbus.server.stores.places import StoresToKeep
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CATALOG_NAME = "catalog.db"
+WAITING_FOR_FOLDER = "waiting_for_data_folder"
+WAITING_FOR_DATABASE = "waiting_for_catalog"
 
 
 class Holdings:
@@ -63,7 +66,8 @@ class Holdings:
         self._owner = owner
         self._membership = membership
         self._machine = machine
-        self._folder = DataFolder(settings.data_folder, None if membership is None else membership.lock)
+        with said_while_it_lasts(WAITING_FOR_FOLDER, folder=str(settings.data_folder)):
+            self._folder = DataFolder(settings.data_folder, None if membership is None else membership.lock)
         closing(self._folder.close)
         self._unmarked: set[int] = set()  # stores that the catalog does not know to be in use yet
         self._marking: set[asyncio.Task[None]] = set()
@@ -76,7 +80,8 @@ class Holdings:
         elif self._settings.store_dsns:
             stores = await self._open_databases()
         else:
-            stores = self._open_folder()
+            with said_while_it_lasts(WAITING_FOR_FOLDER, folder=str(self._settings.data_folder)):
+                stores = self._open_folder()
         self._closing(self.catalog.close)
         return stores
 
@@ -94,7 +99,8 @@ class Holdings:
 
     async def _open_databases(self) -> StoresToKeep:
         settings = self._settings
-        database = await asyncio.to_thread(self._hold_databases)
+        with said_while_it_lasts(WAITING_FOR_DATABASE, database=self._first_database):
+            database = await asyncio.to_thread(self._hold_databases)
         self._closing(database.close)
         self._require_whole(database)
         self.catalog = Catalog(database)
@@ -104,7 +110,8 @@ class Holdings:
 
     async def _join(self, machine: "MachineNode") -> StoresToKeep:
         settings = self._settings
-        database = await asyncio.to_thread(machine.open_catalog)
+        with said_while_it_lasts(WAITING_FOR_DATABASE, database=self._first_database):
+            database = await asyncio.to_thread(machine.open_catalog)
         self._closing(database.close)
         self._closing(machine.close)
         self._require_whole(database)
@@ -130,6 +137,12 @@ class Holdings:
         self._closing(keeper.close)
         place = first_place(settings.store_dsns, settings.name, self._owner)
         return PostgresCatalog(place, self._owner, settings.store_count, self._clock.now(), keeper)
+
+    @property
+    def _first_database(self) -> str:
+        from twinbus.store.postgres.place import server_of
+
+        return server_of(self._settings.store_dsns[0])
 
     def _require_whole(self, database: "PostgresCatalog") -> None:
         require_whole(read_mark(database.copy_mark(), str(database.place)), f"table copy in {database.place}")

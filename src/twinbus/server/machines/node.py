@@ -44,6 +44,7 @@ from twinbus.server.machines.register import (
 from twinbus.server.machines.tcp_mesh import NodeAddress, TcpMesh
 from twinbus.server.nodes.answers import Answers
 from twinbus.server.nodes.membership import SOON_S, AskedOthers, AskedPeers
+from twinbus.server.patience import Intervals
 from twinbus.server.server_settings import ServerSettings
 from twinbus.server.stores.leases import HeldLease
 from twinbus.server.stores.pool import SWITCH_WAIT_S
@@ -204,11 +205,13 @@ class MachineNode:
         )
         for lookout in self._lookouts:
             lookout.start()
-        deadline = loop.time() + OWNED_WAIT_S
+        deadline, intervals = loop.time() + OWNED_WAIT_S, Intervals(loop.time())
         while (missing := self._missing()) and loop.time() < deadline:
+            if intervals.is_due(loop.time()):
+                _say_missing(missing)
             await asyncio.sleep(0.02)
         if missing:
-            log.warning("stores_without_owner", extra={"fields": {"stores": ",".join(map(str, missing))}})
+            _say_missing(missing)
 
     def _missing(self) -> list[int]:
         """Stores that should have an owner."""
@@ -473,6 +476,10 @@ class MachineNode:
         if hasattr(self, "mesh"):
             self.mesh.close()
         self.register.leave()
+
+
+def _say_missing(stores: list[int]) -> None:
+    log.warning("stores_without_owner", extra={"fields": {"stores": ",".join(map(str, stores))}})
 
 
 def _unless_closed(call: Callable[[Any], object]) -> Callable[[Any], None]:

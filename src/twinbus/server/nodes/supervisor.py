@@ -42,7 +42,7 @@ from twinbus.server.nodes.shared_counts import BEAT, SharedCounts, make_shared_m
 from twinbus.server.nodes.switchboard import Switchboard, Words
 from twinbus.server.nodes.totals import Totals
 from twinbus.server.nodes.word_line import WordLine
-from twinbus.server.patience import Patience
+from twinbus.server.patience import Patience, said_while_it_lasts
 from twinbus.server.process_setup import set_up_process
 from twinbus.server.server_settings import ServerSettings
 from twinbus.server.stores.host_process import PACKAGE_PLACE
@@ -160,18 +160,19 @@ class Supervisor:
 
     async def _start(self) -> None:
         settings, clock = self.settings, SystemClock()
-        self._folder = DataFolder(settings.data_folder)
-        self._closers.append(self._folder.close)
-        require_whole(
-            read_mark(self._folder.copy_mark(), str(self._folder.copy_mark_file)), str(self._folder.copy_mark_file)
-        )
-        ports = Ports(settings, self._closers.append)
-        self._numbers = ports.numbers
-        self._root_rule = self._folder.root_rule(settings.shared_access_key)
-        catalog = Catalog.in_file(settings.data_folder / CATALOG_NAME, settings.name, clock.now())
-        self._root_rule = keep_root_rule(catalog, self._root_rule)
-        catalog.close()
-        self._folder.store_paths(settings.store_count)
+        with said_while_it_lasts("waiting_for_data_folder", folder=str(settings.data_folder)):
+            self._folder = DataFolder(settings.data_folder)
+            self._closers.append(self._folder.close)
+            require_whole(
+                read_mark(self._folder.copy_mark(), str(self._folder.copy_mark_file)), str(self._folder.copy_mark_file)
+            )
+            ports = Ports(settings, self._closers.append)
+            self._numbers = ports.numbers
+            self._root_rule = self._folder.root_rule(settings.shared_access_key)
+            catalog = Catalog.in_file(settings.data_folder / CATALOG_NAME, settings.name, clock.now())
+            self._root_rule = keep_root_rule(catalog, self._root_rule)
+            catalog.close()
+            self._folder.store_paths(settings.store_count)
         self.tls_authority = tls_files(settings, clock.now()).authority
         self._memory = make_shared_memory(self._count)
         self._closers.append(lambda: os.close(self._memory))
@@ -192,16 +193,25 @@ class Supervisor:
 
     async def _until_ready(self) -> None:
         clock = asyncio.get_running_loop().time
-        began_at, patience = clock(), Patience("waiting_for_processes", self._count, START_WAIT_S, clock())
+        began_at, count = clock(), self._count
+        patience = Patience("waiting_for_processes", count, self._not_ready, START_WAIT_S, began_at)
         while (ready_count := sum(node.is_ready for node in self._nodes.values())) < self._count:
             if self._failure is not None:
                 raise self._failure
             if patience.is_over(ready_count, clock()):
                 waited_s = clock() - began_at
-                raise InternalError(f"Not all processes of the namespace were ready after {waited_s:.0f} s.")
+                raise InternalError(
+                    f"After {waited_s:.0f} s these processes of the namespace are not ready: {self._not_ready()}. "
+                    "Log lines with the same node say what each of them waits for."
+                )
             self._changed.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), 1.0)
+
+    def _not_ready(self) -> str:
+        """As their log lines and the system name them."""
+        waiting = [node for node in self._nodes.values() if not node.is_ready]
+        return ", ".join(f"node {node.index} (process {node.process.pid})" for node in waiting)
 
     async def _ask_first_node(self, what: str) -> None:
         answered: asyncio.Future[Words] = asyncio.get_running_loop().create_future()

@@ -44,6 +44,15 @@ class StoresToKeep(NamedTuple):
         return self.owner is not None
 
 
+def location_of(place: "StorePlace") -> str:
+    """What it shares with other stores: if that hangs, they all do."""
+    if isinstance(place, Path):
+        return str(place.parent)
+    from twinbus.store.postgres.place import server_of
+
+    return server_of(place.dsn)
+
+
 def opener(
     place: "StorePlace", owner: "Owner | None", limits: StoreLimits, renewal: "LeaseRenewal | None"
 ) -> Callable[[], DurableStore]:

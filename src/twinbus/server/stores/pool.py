@@ -25,6 +25,7 @@ READY_WAIT_S = 10.0
 SWITCH_WAIT_S = 8.0
 """Less than a command waits for its answer."""
 READY_POLL_S = 0.005
+TELL_POLL_S = 1.0
 OPEN_WORK_WAIT_S = 2.0
 """For transactions on a store that is given away: those that are still open then are rolled back."""
 FORWARD_WAIT_S = 0.5
@@ -81,6 +82,7 @@ class StorePool:
         """The locks that were given under the epoch before, if they came with the store."""
         self.superseded = asyncio.Event()
         self._missed: set[int] = set()  # stores whose loss is in the log
+        self._telling: asyncio.Task[None] | None = None
 
     def _lost(self, index: int, error: StoreUnavailable) -> None:
         if self.stores[index].condition is not StoreCondition.FOREIGN:
@@ -123,10 +125,28 @@ class StorePool:
         ends, they have failed."""
         await self._keeper.start()
         own = [store.index for store in self.stores if not store.is_foreign]
-        clock = asyncio.get_running_loop().time
-        patience = Patience("waiting_for_stores", len(own), READY_WAIT_S, clock())
-        while (count := sum(map(self._is_settled, own))) < len(own) and not patience.is_over(count, clock()):
+        loop = asyncio.get_running_loop()
+        patience = Patience("waiting_for_stores", len(own), lambda: self._missing(own), READY_WAIT_S, loop.time())
+        while (count := sum(map(self._is_settled, own))) < len(own):
+            if patience.is_over(count, loop.time()):
+                log.warning("not_waiting_for_stores", extra={"fields": {"missing": self._missing(own)}})
+                self._telling = loop.create_task(self._tell_of_missing(own, patience))
+                return
             await asyncio.sleep(READY_POLL_S)
+
+    async def _tell_of_missing(self, own: list[int], patience: Patience) -> None:
+        """Nobody waits for them any more, and a store that hangs says nothing itself."""
+        while (count := sum(map(self._is_settled, own))) < len(own):
+            patience.is_over(count, asyncio.get_running_loop().time())
+            await asyncio.sleep(TELL_POLL_S)
+
+    def _missing(self, own: list[int]) -> str:
+        """Which of these stores cannot be used yet, and why: those with the same reason together."""
+        by_reason: dict[str, list[str]] = {}
+        for index in own:
+            if not self._is_settled(index):
+                by_reason.setdefault(self.stores[index].awaited, []).append(str(index))
+        return "; ".join(f"{','.join(numbers)}: {reason}" for reason, numbers in by_reason.items())
 
     def own(self, index: int) -> None:
         """Serve this store as soon as nobody else owns it; until then it is another node's."""
@@ -183,10 +203,16 @@ class StorePool:
 
     async def stop(self) -> None:
         """Finish what was asked of the stores and close them."""
+        self._stop_telling()
         await self._keeper.stop()
 
     def abandon(self) -> None:
+        self._stop_telling()
         self._keeper.abandon()
+
+    def _stop_telling(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
 
 
 async def _until(is_done: Callable[[], bool], timeout_s: float) -> bool:

@@ -86,6 +86,10 @@ class Lost(NamedTuple):
     acks_to_lose: int
 
 
+class Opening(NamedTuple):
+    """The store is being opened from now on: what comes of it is told when that is known, and a disk that hangs says nothing."""
+
+
 class Returned(NamedTuple):
     """The store is open. `set_aside`: what it found damaged and serves without, each with its file and place."""
 
@@ -106,7 +110,7 @@ class Full(NamedTuple):
     is_full: bool
 
 
-Event: TypeAlias = Done | Answer | Failed | Lost | Returned | Pressed | Full
+Event: TypeAlias = Done | Answer | Failed | Lost | Opening | Returned | Pressed | Full
 
 
 class Line(Protocol):
@@ -140,6 +144,8 @@ class ServedStore:
         self.is_own = True
         """Whether this process is to own it: of a store that any of several machines may own, one does."""
         self.process = ""  # as which it is owned while it is open
+        self.location = ""  # the folder or database that it is in, with others
+        self._is_tried = False  # its thread has begun to open it
         self.delay_s = 0.0
         self.acks_to_lose = 0
         self._on_lost = on_lost
@@ -168,7 +174,7 @@ class ServedStore:
 
     def disconnect(self, reason: str) -> None:
         """The line is gone, and with it the store's thread."""
-        self._line = None
+        self._line, self._is_tried = None, False
         wanted = StoreCondition.LOST if self.is_wanted_up else StoreCondition.DOWN
         self._lose(wanted if self.is_own else StoreCondition.FOREIGN, reason)
         error, waiting = StoreUnavailable(reason), self._waiting
@@ -193,6 +199,15 @@ class ServedStore:
         if self.is_full:
             return FULL_FAULT
         return SILENT_FAULT if self.reported_condition is StoreCondition.SILENT else self.fault
+
+    @property
+    def awaited(self) -> str:
+        """For operators: what is still to come before it can be used, while it is being opened."""
+        if self.condition is StoreCondition.UP:
+            return "open, but not read yet"
+        if not self._is_tried:
+            return "the process that is to open it has not begun"
+        return f"being opened, but {self.location or 'its disk'} has not answered yet"
 
     @property
     def is_foreign(self) -> bool:
@@ -324,6 +339,8 @@ class ServedStore:
                 self.acks_to_lose = event.acks_to_lose
                 self._lose(event.condition, event.fault)
                 self._switch("loss_told")
+            elif isinstance(event, Opening):
+                self._is_tried = True
             elif isinstance(event, Pressed):
                 self.is_pressed = event.is_pressed
             elif isinstance(event, Full):

@@ -26,6 +26,7 @@ from twinbus.server.stores.served_store import (
     Failed,
     Full,
     Lost,
+    Opening,
     Pressed,
     Returned,
     StoreCondition,
@@ -176,6 +177,8 @@ class StoreWorker(Generic[Store, Part]):
         return None
 
     def _open(self) -> None:
+        self._events.append(Opening())
+        self._send()
         try:
             self._store, returned = self._opened()
         except StoreTaken as fault:
