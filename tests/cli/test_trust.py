@@ -1,6 +1,7 @@
 """Commands over TLS: whom they trust, and how others are told to trust a generated certificate."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,7 +106,10 @@ def test_a_namespace_without_a_generated_certificate_has_no_file(
 
 def test_debian_gets_a_file_of_its_own_and_the_command_that_reads_it(tmp_path: Path) -> None:
     folders = [(tmp_path / "none", ".pem", ("other",)), (tmp_path, ".crt", ("update-ca-certificates",))]
-    found = system_trust(Path("/data/primary/tls/authority.pem"), "primary", "linux", folders, lambda name: name)
+    no_java = tmp_path / "no hook"
+    found = system_trust(
+        Path("/data/primary/tls/authority.pem"), "primary", "linux", folders, lambda name: name, no_java
+    )
     assert found is not None
     assert found.copy is not None
     assert found.copy.parent == tmp_path
@@ -118,6 +122,72 @@ def test_debian_gets_a_file_of_its_own_and_the_command_that_reads_it(tmp_path: P
     other = system_trust(Path("/more/primary/tls/authority.pem"), "primary", "linux", folders, lambda name: name)
     assert other is not None
     assert other.copy != found.copy
+
+
+@pytest.fixture
+def debian(tmp_path: Path) -> tuple[SystemTrust, Path]:
+    """Its own command, on folders of the test, with a hook that keeps a list as Java's does; and that list."""
+    command = shutil.which("update-ca-certificates")
+    if command is None or "--hooksdir" not in Path(command).read_text(errors="replace"):
+        pytest.skip("this is no Debian")
+    folders = {name: tmp_path / name for name in ("local", "given", "links", "hooks")}
+    for folder in folders.values():
+        folder.mkdir()
+    keystore, hook, configured = tmp_path / "keystore", folders["hooks"] / "jks-keystore", tmp_path / "configured"
+    keystore.touch()
+    configured.write_text("# none\n")
+    hook.write_text(
+        "#!/bin/sh\nwhile read -r line; do\n"
+        f'name=$(basename "${{line#?}}")\n'
+        f'grep -v "^$name " {keystore} > {keystore}.new\nmv {keystore}.new {keystore}\n'
+        f'case $line in +*) echo "$name $(md5sum < {folders["links"]}/$name)" >> {keystore};; esac\ndone\n'
+    )
+    hook.chmod(0o755)
+    places = {"certsconf": configured, "certsdir": folders["given"], "localcertsdir": folders["local"]}
+    places |= {"etccertsdir": folders["links"], "hooksdir": folders["hooks"]}
+    update = (command, *(word for name, place in places.items() for word in (f"--{name}", str(place))))
+    return SystemTrust(folders["local"] / "twinbus-primary-1.crt", update, update, hook), keystore
+
+
+def test_java_on_debian_trusts_the_authority_as_long_as_the_system_does(
+    debian: tuple[SystemTrust, Path], secure: Served, tmp_path: Path
+) -> None:
+    place, keystore = debian
+    authority = Path(secure.ready["tls_authority"])
+    place.install(authority)
+    assert keystore.read_text().startswith("twinbus-primary-1.pem ")
+    place.uninstall()
+    assert keystore.read_text() == ""
+    place.uninstall()
+    assert keystore.read_text() == "", "also if it was removed before"
+
+
+def test_java_on_debian_gets_a_renewed_authority_in_place_of_the_old_one(
+    debian: tuple[SystemTrust, Path], secure: Served, tmp_path: Path
+) -> None:
+    place, keystore = debian
+    renewed = tmp_path / "renewed.pem"
+    renewed.write_text(Path(secure.ready["tls_authority"]).read_text() + "\n")
+    place.install(Path(secure.ready["tls_authority"]))
+    old = keystore.read_text()
+    place.install(renewed)
+    assert keystore.read_text().count("\n") == 1
+    assert keystore.read_text() != old
+
+
+def test_the_commands_for_debian_include_its_java(tmp_path: Path) -> None:
+    hook = tmp_path / "jks-keystore"
+    hook.touch()
+    folders = [(tmp_path, ".crt", ("update-ca-certificates",))]
+    authority = Path("/data/primary/tls/authority.pem")
+    found = system_trust(authority, "primary", "linux", folders, lambda name: name, hook)
+    assert found is not None
+    assert found.copy is not None
+    pem = f"/etc/ssl/certs/{found.copy.stem}.pem"
+    assert found.lines_to_remove()[-1] == f"echo -{pem} | sudo {hook}"
+    assert found.lines_to_add(authority)[-1] == "sudo update-ca-certificates", "which tells Java of a new file"
+    found.copy.touch()
+    assert found.lines_to_add(authority)[-1] == f"echo +{pem} | sudo {hook}"
 
 
 def test_macos_trusts_by_its_keychain() -> None:
