@@ -6,10 +6,11 @@ from random import Random
 import pytest
 
 from twinbus.broker.entity.queue_entity import QueueEntity
+from twinbus.broker.fragment import lane
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.locks import STALE_TOKENS_MAX, LockTable
 from twinbus.broker.held_contents import HeldContents
-from twinbus.broker.outcomes import Complete
+from twinbus.broker.outcomes import COMPLETE, RELEASE, Complete
 from twinbus.clock import NEVER, Millis
 from twinbus.errors import MessageLockLost
 from twinbus.model.content import application_properties
@@ -199,11 +200,30 @@ def test_where_all_messages_are_locked_none_are_looked_for_when_their_store_has_
     sim.send(queue, *[make_message(each, session_id=session_id) for each in ("a", "b")])
     lock = None if session_id is None else sim.accept(queue.main, session_id).value
     assert sim.receiver(queue.main, 2, session=lock).ids() == ["a", "b"]
+    port = sim.ports[queue.main.fragments[0].broker.index]
+    before = port.query_count
+    move_by_hand(sim, queue)
+    assert port.query_count == before + 1, "what has to be remembered"
+
+
+@pytest.mark.one_node("the store is moved by hand")
+def test_what_is_locked_is_not_handed_over_again_however_little_is_read_at_a_time_after_its_store_has_moved(
+    sim: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "READY_COUNT_MAX", 2)
+    queue = sim.queue(QueueDescription("moved"))
+    sim.send(queue, *[make_message(each) for each in ("first", "second", "third", "fourth", "next")])
+    taken = sim.receiver(queue.main, 4).take()
+    sim.settle(queue.main, taken[:1], RELEASE)
+    move_by_hand(sim, queue)
+    assert sim.receiver(queue.main, 9).ids() == ["first", "next"]
+    assert sim.settle(queue.main, taken[1:], COMPLETE).good == {0, 1, 2}
+
+
+def move_by_hand(sim: Simulation, queue: QueueEntity) -> None:
+    """The store of an ordinary queue goes away, and comes back with all locks."""
     broker = queue.main.fragments[0].broker
-    port = sim.ports[broker.index]
     broker.retire()
     broker.expect(broker.move_out(lambda _: True))
-    before = port.query_count
     broker.store_returned()
     sim.run()
-    assert port.query_count == before + 1, "what has to be remembered"

@@ -422,6 +422,20 @@ def test_a_queue_that_takes_no_messages_gets_no_dead_letters_back(sim: Simulatio
         repaired(sim, queue.dead_letter)
 
 
+@pytest.mark.parametrize("destination", [None, "other"])
+def test_a_store_whose_disk_is_nearly_full_gets_no_repaired_messages_but_lets_them_be_removed(
+    sim: Simulation, queue: QueueEntity, destination: str | None
+) -> None:
+    sim.queue(QueueDescription("other", enable_partitioning=True))
+    bury(sim, queue, *map(str, range(20)))
+    for port in sim.ports:
+        port.is_full = True
+    with pytest.raises(ServerBusy, match="nearly full"):
+        repaired(sim, queue.dead_letter, destination=destination)
+    assert queue.dead_letter.counts().active == 20
+    assert count(repaired(sim, queue.dead_letter, removes=True)) == 20
+
+
 def test_what_waits_for_a_destination_that_is_down_does_not_pile_up(
     sim: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

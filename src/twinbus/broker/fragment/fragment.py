@@ -174,7 +174,7 @@ class Fragment:
         else:
             locked = [row.sequence_number for row, _, _ in moved.messages if row.state is MessageState.ACTIVE]
             self.lane = self._new_lane(memory.summary.active_count - len(locked))
-            self.lane.expect_locked(max(locked, default=0))
+            self.lane.expect_locked(locked)
             self.refill(self.lane)
 
     def stop(self) -> None:

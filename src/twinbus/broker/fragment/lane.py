@@ -126,9 +126,9 @@ class Lane:
     def let_go(self) -> None:
         self._coming_back -= 1
 
-    def expect_locked(self, number: int) -> None:
-        """Messages up to this one may be locked, though memory has never covered them."""
-        self.filter_below = max(self.filter_below, number + 1)
+    def expect_locked(self, numbers: Sequence[int]) -> None:
+        """These are locked, though memory has never covered them."""
+        self.filter_below = max([self.filter_below, *numbers])
 
     def admit(self, messages: Sequence[StoredMessage], size_bytes: int) -> None:
         """New messages, numbered above every other of the lane, became active."""

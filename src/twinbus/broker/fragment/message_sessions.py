@@ -95,7 +95,7 @@ class MessageSessions:
             session_id = lock.session_id if summary is None else summary.session_id
             beyond = 0 if summary is None else summary.active_count - len(numbers)
             lane = self._lanes[key] = Lane(session_id, beyond, is_open=True)
-            lane.expect_locked(max(numbers, default=0))
+            lane.expect_locked(numbers)
             self._watch(self._fragment, lock)
             self._fragment.refill(lane)
 
