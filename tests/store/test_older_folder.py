@@ -11,6 +11,7 @@ and a duplicate key.
 
 import sqlite3
 import tarfile
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from twinbus.clock import NEVER
 from twinbus.errors import StoreDamaged, StoreUnavailable
 from twinbus.store.changes import Enqueued
 from twinbus.store.folder.store import FolderStore
-from twinbus.store.folder.tables import FILE_NAME, SCHEMA_VERSION
+from twinbus.store.folder.tables import FILE_NAME, SCHEMA_VERSION, upgrade
 from twinbus.store.messaging_store import FragmentSummary
 from twinbus.store.reads import ANY_STATE
 
@@ -53,6 +54,19 @@ def test_an_older_folder_keeps_what_it_holds(folder: Path) -> None:
     tables = sqlite3.connect(folder / FILE_NAME)
     assert tables.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
     tables.close()
+
+
+@pytest.mark.parametrize("damage", ["no database", "no table"])
+def test_older_tables_that_cannot_be_upgraded_are_damage(folder: Path, damage: str) -> None:
+    """As in a backup that is restored: it is asked before the store is opened."""
+    if damage == "no database":
+        (folder / f"{FILE_NAME}-wal").unlink()
+        (folder / FILE_NAME).write_bytes(b"scribble" * 10_000)
+    else:
+        with closing(sqlite3.connect(folder / FILE_NAME)) as connection:
+            connection.execute("DROP TABLE messages")
+    with pytest.raises(StoreDamaged, match=rf"{folder / FILE_NAME} cannot be upgraded: .*{damage.removeprefix('no ')}"):
+        upgrade(folder)
 
 
 def test_an_upgraded_folder_takes_messages(folder: Path) -> None:

@@ -113,11 +113,11 @@ def upgrade(folder: Path) -> None:
     """Bring tables of an older version to this one, if there are any, while nobody uses them. Raises StoreDamaged."""
     if not (folder / FILE_NAME).exists():
         return
-    with closing(connect(folder, UPGRADE_CACHE_BYTES)) as connection:
-        try:
+    try:
+        with closing(connect(folder, UPGRADE_CACHE_BYTES)) as connection:
             prepare(connection, folder)
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as fault:
-            raise StoreDamaged(f"{folder / FILE_NAME} cannot be upgraded: {fault}.") from fault
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as fault:
+        raise StoreDamaged(f"{folder / FILE_NAME} cannot be upgraded: {fault}.") from fault
 
 
 def _make_shrinkable(connection: sqlite3.Connection) -> None:
