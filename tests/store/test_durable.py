@@ -33,6 +33,7 @@ from twinbus.store.changes import (
     fragment_key,
 )
 from twinbus.store.durable import JOINED_SIZE_MAX, ROWS_PER_STEP
+from twinbus.store.folder import tables
 from twinbus.store.folder.journal import segment_numbers, segment_path
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME, SQL, Snapshot, connect, prepare
@@ -653,6 +654,15 @@ def test_tables_of_another_version_are_refused(folder: Path) -> None:
     connection.execute("PRAGMA user_version = 7")
     connection.close()
     with pytest.raises(StoreDamaged, match="schema version 7"):
+        FolderStore(folder)
+
+
+def test_a_sqlite_older_than_the_oldest_that_will_do_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "SQLITE_VERSION_MIN", sqlite3.sqlite_version_info)
+    FolderStore(folder).close()
+    major, minor, patch = sqlite3.sqlite_version_info
+    monkeypatch.setattr(tables, "SQLITE_VERSION_MIN", (major, minor, patch + 1))
+    with pytest.raises(StoreDamaged, match=f"SQLite {sqlite3.sqlite_version} is too old"):
         FolderStore(folder)
 
 

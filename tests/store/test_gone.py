@@ -1,6 +1,7 @@
 """Gone is not empty: a store that was in use is refused if it is not there any more, until somebody accepts the loss."""
 
 import os
+import re
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.store.losing_disk import LosingDisk, watched
 from tests.store.test_durable import crashed
 from twinbus.errors import StoreDamaged, StoreGone, StoreUnavailable
 from twinbus.store.changes import Enqueued
+from twinbus.store.damage import Damage
 from twinbus.store.folder import medium
 from twinbus.store.folder.accepted_loss import SALVAGING_NAME, go_on_without
 from twinbus.store.folder.checkpoint import write_checkpoint
@@ -57,7 +59,9 @@ def refused(folder: Path, witness: Path, match: str) -> None:
     for _ in ("first", "again"):
         with pytest.raises(StoreGone, match=match):
             FolderStore(folder, witness=witness)
-    assert check_folder(folder, witness) != []
+    (found,) = check_folder(folder, witness)
+    assert (found.file, found.place) == (str(folder), "the folder")
+    assert re.search(match, found.what)
 
 
 def accepted(folder: Path, witness: Path) -> list[int]:
@@ -136,9 +140,9 @@ def test_missing_journals_are_refused(folder: Path, witness: Path, is_checkpoint
     shutil.move(copy, folder)
     for number in segment_numbers(folder):
         segment_path(folder, number).unlink()
-    with pytest.raises(StoreDamaged, match="is missing"):
+    with pytest.raises(StoreDamaged, match="is missing") as refused:
         FolderStore(folder, witness=witness)
-    assert check_folder(folder, witness) != []
+    assert check_folder(folder, witness) == [Damage(str(folder), "the journal", str(refused.value))]
     assert accepted(folder, witness) == ([1, 2] if is_checkpointed else [])
 
 
@@ -402,7 +406,7 @@ def test_tables_that_are_scribbled_over_are_set_aside_once_that_is_accepted(fold
     (folder / FILE_NAME).write_bytes(b"scribble" * 10_000)
     with pytest.raises(StoreDamaged):
         FolderStore(folder, witness=witness)
-    assert check_folder(folder, witness) != []
+    assert check_folder(folder, witness) == [Damage(str(folder / FILE_NAME), "the file", "file is not a database")]
     assert accepted(folder, witness) == []
     assert (folder / "set-aside-1" / FILE_NAME).read_bytes() == b"scribble" * 10_000
     assert not (folder / SALVAGING_NAME).exists()
@@ -556,6 +560,17 @@ def test_tables_that_lose_their_name_take_no_checkpoint(folder: Path, witness: P
     (folder / "moved").rename(folder / FILE_NAME)
     store = FolderStore(folder, witness=witness)
     assert numbers(everything(store)) == [1]
+    store.close()
+
+
+def test_that_tables_have_lost_their_name_is_found_when_space_is_given_back(folder: Path) -> None:
+    tasks = HeldTasks()
+    store = FolderStore(folder, start_task=tasks)
+    assert not store.rest()
+    (folder / FILE_NAME).rename(folder / "moved")
+    tasks.run()
+    with pytest.raises(StoreUnavailable, match="removed while in use"):
+        store.rest()
     store.close()
 
 

@@ -31,8 +31,10 @@ from twinbus.store.changes import (
     StoredMessage,
     fragment_key,
 )
+from twinbus.store.folder import journal
 from twinbus.store.folder.journal import (
     BATCH_HEADER,
+    BATCH_MAGIC,
     FILE_HEADER,
     SPARE_BYTES_MAX,
     SPARE_NAME,
@@ -338,6 +340,22 @@ def test_a_bad_byte_anywhere_before_the_last_batch_is_damage_with_file_and_offse
         with pytest.raises(StoreDamaged, match=f"journal-0+1, offset {second_begins}:"):
             bodies_in(tmp_path)
         assert segment_path(tmp_path, 1).read_bytes() == damaged
+
+
+def test_a_bad_batch_in_front_of_a_good_one_is_damage_however_far_away_that_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read of the file at a time may end anywhere in the good one, and contents between the two may look like the beginning of
+    one."""
+    monkeypatch.setattr(journal, "SEARCH_STEP", 16)
+    second_begins = FILE_HEADER.size + BATCH_HEADER.size + len(b"first")
+    for distance in range(50):
+        damaged = bytearray(written(tmp_path, [b"first", (BATCH_MAGIC * 50)[:distance], b"last"]))
+        damaged[second_begins] ^= 0x40
+        segment_path(tmp_path, 1).write_bytes(damaged)
+        with pytest.raises(StoreDamaged, match="a bad batch is followed by good ones"):
+            bodies_in(tmp_path)
+        segment_path(tmp_path, 1).unlink()
 
 
 @pytest.mark.parametrize("ahead", [0, 5_000], ids=["cut", "with space behind"])

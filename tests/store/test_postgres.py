@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -18,7 +19,7 @@ from twinbus.clock import boot_time
 from twinbus.errors import ArgumentError, StoreDamaged, StoreGone, StoreInUse, StoreUnavailable
 from twinbus.server.stores.places import opener
 from twinbus.store.changes import Enqueued, FragmentCreated, Removed
-from twinbus.store.damage import CheckedPage
+from twinbus.store.damage import CheckedPage, RowsDamaged
 from twinbus.store.durable import DurableStore
 from twinbus.store.postgres import connection as postgres_connection
 from twinbus.store.postgres.connection import Connection, in_our_words
@@ -38,6 +39,7 @@ from twinbus.store.postgres.renewal_rounds import RENEW_EVERY_S
 from twinbus.store.postgres.statements import JOURNAL_COUNT
 from twinbus.store.postgres.store import PostgresStore
 from twinbus.store.postgres.tables import PostgresTables
+from twinbus.store.postgres.watch import WATCH
 from twinbus.store.store_limits import StoreLimits
 
 EIGHT_ENTRIES = StoreLimits(segment_entries_max=8)
@@ -135,6 +137,21 @@ def test_an_owner_that_was_succeeded_checkpoints_nothing(here: PostgresPlace) ->
         before.checkpoint()
     before.close()
     successor.checkpoint()
+    assert numbers(everything(successor)) == [1]
+    successor.close()
+
+
+def test_a_checkpoint_that_was_waiting_when_its_owner_was_succeeded_is_not_made(here: PostgresPlace) -> None:
+    tasks = HeldTasks()
+    before = opened(here, start_task=tasks)
+    holding(before, row(1))
+    assert before.rest()
+    run_sql(here, "UPDATE lease SET owner = '', until = '-infinity'")
+    successor = opened(here)
+    with pytest.raises(StoreInUse, match="segment 1: another process has taken the store over"):
+        before.wait_for_checkpoint()
+    before.close()
+    assert run_sql(here, "SELECT count(*) FROM messages") == [(0,)]
     assert numbers(everything(successor)) == [1]
     successor.close()
 
@@ -424,6 +441,18 @@ def test_an_older_server_is_refused(here: PostgresPlace, monkeypatch: pytest.Mon
         opened(here)
 
 
+@pytest.mark.parametrize(("name", "value"), [("SESSION", "SELECT 1 / 0"), ("SERVER_VERSION_MIN", 990_000)])
+def test_a_connection_that_cannot_be_used_is_closed_and_says_why(
+    here: PostgresPlace, monkeypatch: pytest.MonkeyPatch, name: str, value: object
+) -> None:
+    monkeypatch.setattr(postgres_connection, name, value)
+    with pytest.raises(StoreUnavailable, match=r"failed: division by zero|Use PostgreSQL 15 or later") as refused:
+        Connection(here.dsn, f"wrong {name}")
+    (connection,) = [each for each in WATCH._watched if each.name == f"wrong {name}"]
+    assert connection.closed
+    assert server_of(here.dsn) in str(refused.value)
+
+
 def test_missing_rights_are_named(postgres_dsn: str, fresh_namespace: str) -> None:
     admin = place(postgres_dsn, fresh_namespace)
     with psycopg.connect(admin.dsn, autocommit=True) as connection:
@@ -463,6 +492,15 @@ def test_a_secret_is_not_part_of_what_is_shown() -> None:
     secret = PostgresPlace("postgresql://user:hunter2@db.example/bus?sslpassword=hunter2", "shop", 3, 16)
     assert "hunter2" not in f"{secret} {secret!r}"
     assert str(secret) == "postgresql://db.example/bus, schema twinbus_shop_03"
+
+
+def test_another_store_than_the_one_that_has_been_in_use_is_refused(here: PostgresPlace) -> None:
+    ours = replace(here, identity="ours")
+    opened(ours).close()
+    opened(here).close()  # by a release that kept no identities
+    with pytest.raises(StoreGone, match="holds another store than the one that has been in use"):
+        opened(replace(here, identity="another"))
+    opened(ours).close()
 
 
 def test_another_number_of_stores_is_refused(here: PostgresPlace) -> None:
@@ -690,11 +728,16 @@ def test_a_database_that_hangs_costs_no_lease_in_another(here: PostgresPlace) ->
 
 
 def test_a_check_of_rows_is_left_to_the_database(here: PostgresPlace) -> None:
-    """It has checksums of its own pages: nothing is read here, and nothing is left to be checked."""
+    """It has checksums of its own pages: nothing is read here, nothing is left to be checked, and nothing is set aside."""
     store = opened(here)
     holding(store, row(1))
     store.checkpoint()
     assert store.check(0) == CheckedPage(0, None)
+    assert store.damage() == []
+    tables = store._opened_tables
+    assert isinstance(tables, PostgresTables)
+    with pytest.raises(StoreDamaged, match=r"a row is damaged\. Restore the database"):
+        tables.set_aside(RowsDamaged("a row is damaged", []))
     store.close()
 
 

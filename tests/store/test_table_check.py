@@ -104,6 +104,8 @@ def test_a_message_with_a_wrong_fact_is_set_aside_when_it_is_read_and_the_others
         assert store.check(-1).checked == 6 + 3 + 2
     with closing(opened(folder)) as store:
         assert len(store.damage()) == 1, "the next time everything adds up"
+    assert check_folder(folder, None) == [Damage(str(folder / FILE_NAME), place, f"set aside before: {READ}")]
+    assert check_folder(folder, None, with_set_aside=False) == []
 
 
 def test_a_message_that_cannot_be_set_aside_ends_the_store_and_stays(folder: Path) -> None:
@@ -244,7 +246,7 @@ def test_a_state_of_a_session_with_a_wrong_fact_is_set_aside(folder: Path, wrong
         assert (store.session_state(HERE, "s"), store.session_state(HERE, "t")) == (None, b"other")
 
 
-@pytest.mark.parametrize("wrong", ["until = 11", "until = 'x'", "checksum = 'x'"])
+@pytest.mark.parametrize("wrong", ["until = 11", "until = 'x'", "until = x'00'", "checksum = 'x'"])
 def test_a_key_with_a_wrong_fact_is_set_aside(folder: Path, wrong: str) -> None:
     change(folder, f"UPDATE duplicates SET {wrong} WHERE until = 10")
     change(folder, f"DELETE FROM messages WHERE {message(3)}")

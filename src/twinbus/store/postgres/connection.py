@@ -127,10 +127,6 @@ class Connection:
         if diagnostic.sqlstate == WARNING or diagnostic.severity_nonlocalized == "WARNING":
             self._warning = diagnostic.message_primary or "no reason given"
 
-    @property
-    def is_in_transaction(self) -> bool:
-        return self.raw.pgconn.transaction_status != pq.TransactionStatus.IDLE
-
     def close(self) -> None:
         self.raw.close()
 
