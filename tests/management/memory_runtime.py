@@ -100,8 +100,35 @@ class MemoryRuntime:
             del self.entities[key]
             reply(None)
 
-    def is_idle(self, path: str, now: Millis) -> bool:
+    def name_at(self, path: str) -> str | None:
+        address = parse_address(path)
+        key = address.path if address.subscription is None else f"{address.path}|{address.subscription}"
+        return path if key.casefold() in self.entities else None
+
+    def close_if_idle(self, path: str, now: Millis) -> bool:
         return path in self.idle
+
+    def reopen(self, path: str) -> None: ...
+
+    def check_all_available(self, path: str, elsewhere: Elsewhere = ()) -> None:
+        if self.is_ill:
+            raise FragmentUnavailable("Fragment 3 has no working messaging store. Mend it and try again.")
+
+    def restore_queue(
+        self, entity_id: int, description: QueueDescription, now: Millis, first_store: int | None = None
+    ) -> None:
+        self.entities[description.name.casefold()] = MemoryEntity(entity_id, description)
+
+    def restore_topic(
+        self, entity_id: int, description: TopicDescription, now: Millis, first_store: int | None = None
+    ) -> None:
+        self.entities[description.name.casefold()] = MemoryEntity(entity_id, description)
+
+    def restore_subscription(
+        self, entity_id: int, description: SubscriptionDescription, rules: Iterable[RuleDescription], now: Millis
+    ) -> None:
+        entity = MemoryEntity(entity_id, description, {rule.name: rule for rule in rules})
+        self.entities[f"{description.topic}|{description.name}".casefold()] = entity
 
     def change_rules(
         self,

@@ -9,8 +9,8 @@ import pytest
 
 from twinbus.management.access_control import ACCESS
 from twinbus.management.catalog import Catalog
-from twinbus.management.control_plane import restore, restore_entity
 from twinbus.management.follower import Follower
+from twinbus.management.own_process import restore, restore_entity
 from twinbus.model.descriptions import (
     AuthorizationRule,
     QueueDescription,

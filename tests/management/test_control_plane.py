@@ -17,7 +17,8 @@ from twinbus.errors import (
 )
 from twinbus.management import quotas
 from twinbus.management.catalog import Catalog, Entry
-from twinbus.management.control_plane import ControlPlane, restore
+from twinbus.management.control_plane import ControlPlane
+from twinbus.management.own_process import restore
 from twinbus.management.waiting import Turns
 from twinbus.model.content import application_properties
 from twinbus.model.descriptions import (

@@ -9,8 +9,9 @@ from tests.management.conftest import NOON
 from tests.management.memory_runtime import MemoryRuntime
 from twinbus.clock import Millis
 from twinbus.management.catalog import Catalog
-from twinbus.management.control_plane import ControlPlane, restore
+from twinbus.management.control_plane import ControlPlane
 from twinbus.management.idle_sweep import SWEEP_EVERY, IdleSweep
+from twinbus.management.own_process import restore
 from twinbus.model.descriptions import EntityDescription, QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Simulation
@@ -98,7 +99,7 @@ class OtherProcess:
 
     async def follow(self, _: str, /) -> None: ...
 
-    async def delete(self, _: str, /, *, is_closed: bool = False) -> None: ...
+    async def delete(self, _: str, /) -> None: ...
 
     async def follow_access_rules(self) -> None: ...
 

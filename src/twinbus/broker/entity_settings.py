@@ -39,7 +39,7 @@ class EntitySettings:
     forward_to: str | None = None
     forward_dead_letters_to: str | None = None
     is_deleted: bool = False
-    is_leaving: bool = False  # nobody uses it, and it is about to be deleted for that
+    is_leaving: bool = False  # another node is about to delete it since nobody uses it, or may be
     alive_at: Millis = 0  # when it was created or restored, or last updated, or a scheduled message became due
     last_used_at: Millis = 0  # when somebody last sent, received or looked; 0: nobody has
 
@@ -71,7 +71,8 @@ class EntitySettings:
             raise EntityNotFound.at(self.path)
         if self.is_leaving:
             raise ServerBusy(
-                f"'{self.path}' has not been used for as long as it may be idle, and is about to be deleted. Try again."
+                f"'{self.path}' has not been used for as long as it may be idle and is about to be deleted, or it is just "
+                "being changed. Try again."
             )
 
     def check_can_send(self) -> None:

@@ -11,6 +11,7 @@ catalog_file       a file that it is kept in; catalog_checks: whether the disk c
 catalog_postgres   a schema of a database that it is kept in; catalog_shared: one that several machines change
 catalog_copy       one catalog into another
 runtime, counts    what runs, and how full it is
+own_process        what runs here is what the catalog says, also after a failure
 peers              the other processes that serve the namespace; follower: what one does when another has made a change
 waiting            for the turn of a name and for the brokers
 """

@@ -80,7 +80,7 @@ class CatalogDatabase(Protocol):
     def rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]: ...
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """What is read inside is of one moment."""
+        """What is read inside is of one moment. Raises InternalError."""
         ...
 
     def transaction(self) -> AbstractContextManager[Execute]:

@@ -84,7 +84,7 @@ class CatalogFile:
             self._database.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
             self._mark = CommitMark(mark_of(path))
             self._prepare(namespace, now)
-            with self.snapshot():
+            with self._one_moment():
                 for damage in find_damage(self._database, self._mark.number, mark_of(path)):
                     raise self.damage(damage)
         except (sqlite3.Error, OSError, UnicodeDecodeError) as fault:  # an error may quote what is damaged
@@ -113,7 +113,15 @@ class CatalogFile:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """What is read inside is of one moment, although another process may change the catalog meanwhile."""
+        """What is read inside is of one moment, although another process may change the catalog meanwhile. Raises InternalError."""
+        try:
+            with self._one_moment():
+                yield
+        except sqlite3.Error as fault:
+            raise InternalError(f"The catalog {self._path} cannot be read: {fault}. Try again.") from fault
+
+    @contextmanager
+    def _one_moment(self) -> Iterator[None]:
         with self._writing:
             self._database.execute("BEGIN")
             try:

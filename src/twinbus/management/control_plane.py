@@ -6,6 +6,10 @@ The order makes a crash harmless: fragments without a catalog entry are never fo
 again, and a catalog entry whose fragments are gone creates them again, empty. Changes to one entity (a topic with
 all that is below it) wait for one another; changes to different ones do not.
 
+What is deleted because nobody uses it goes the other way: it leaves the catalog first, and then every fragment goes. Nobody has asked for
+it, so nothing in it may be lost if it stays, and it stays unless the catalog says that it is gone, whatever fails. Until then all
+processes refuse to have it used; a crash behind that leaves fragments that are never found.
+
 Several processes may serve one namespace (`peers`): the one that is asked makes the change, and the others follow the catalog.
 
 Lives on the event loop. Waiting for the disk happens on a thread of its own.
@@ -14,26 +18,25 @@ Lives on the event loop. Waiting for the disk happens on a thread of its own.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
-from twinbus.broker.entity.entities import Entities
 from twinbus.broker.replies import Reply
-from twinbus.clock import Clock, Millis
+from twinbus.clock import Clock
 from twinbus.errors import (
     EntityAlreadyExists,
     EntityNotFound,
-    InternalError,
     MessagingError,
 )
 from twinbus.management.catalog import Catalog, Entry, path_of
 from twinbus.management.forward_targets import check_forwarding
+from twinbus.management.own_process import OwnProcess
 from twinbus.management.peers import NO_PEERS, Peers
 from twinbus.management.quotas import check_room_for_entity, check_room_for_rules, check_room_for_subscription
 from twinbus.management.runtime import Counting, Placed, Runtime
 from twinbus.management.validation import DEFAULT_RULES, check_description, check_rule, check_update
-from twinbus.management.waiting import Turns, answer_of
+from twinbus.management.waiting import Turns
 from twinbus.model.descriptions import (
     CorrelationFilter,
     EntityDescription,
@@ -52,7 +55,6 @@ Create: TypeAlias = Callable[[int, Any, int, Reply[Any], Collection[int] | None]
 CREATION = "$creation"
 """No entity has this name."""
 WAIT_FOR_TURN_S = 30.0
-WAIT_FOR_FRAGMENTS_S = 60.0
 
 
 class ControlPlane:
@@ -73,6 +75,7 @@ class ControlPlane:
         self._turns = Turns(WAIT_FOR_TURN_S)
         self._submitted: set[asyncio.Task[None]] = set()
         self._being_made: dict[str, QueueDescription | TopicDescription] = {}
+        self._own = OwnProcess(catalog, runtime, clock, self._turn_of)
 
     async def create_queue(self, description: QueueDescription) -> Entry:
         return await self._create(description, self.runtime.create_queue)
@@ -87,6 +90,7 @@ class ControlPlane:
             self._check_name_is_free(description)
             check_room_for_entity(self.catalog, description, self._being_made.values())
             check_forwarding(self.catalog, description)
+            await self._own.delete(description.name, None)  # what an earlier deletion could not reach
             self._being_made[description.name] = description
             try:
                 return await self._make(description, create)
@@ -96,7 +100,7 @@ class ControlPlane:
     async def _make(self, description: Any, create: Create) -> Entry:
         elsewhere = await self.peers.available_stores()
         entity_id = await self._write(self.catalog.new_id)
-        created: Placed = await self._ask(
+        created: Placed = await self._own.ask(
             lambda reply: create(entity_id, description, self.clock.now(), reply, elsewhere)
         )
         first_store = created.first_store
@@ -106,9 +110,7 @@ class ControlPlane:
             )
             await self.peers.follow(description.name)
         except MessagingError:
-            # Without a catalog entry it would accept messages and lose them at the next start.
-            await self._delete_running(description.name, None)
-            await self._undo_entry(description.name)
+            await self._undo_creation(description.name)
             raise
         return entry
 
@@ -127,17 +129,17 @@ class ControlPlane:
             check_room_for_subscription(self.catalog, topic.name)
             check_room_for_rules(self.catalog, topic.name, rules)
             check_forwarding(self.catalog, description)
+            await self._own.delete(path_of(description), None)  # what an earlier deletion could not reach
             elsewhere = await self.peers.available_stores()
             entity_id = await self._write(self.catalog.new_id)
             now = self.clock.now()
             create = self.runtime.create_subscription
-            await self._ask(lambda reply: create(entity_id, description, rules, now, reply, elsewhere))
+            await self._own.ask(lambda reply: create(entity_id, description, rules, now, reply, elsewhere))
             try:
                 entry = await self._write(lambda: self.catalog.add(entity_id, description, now, rules))
                 await self.peers.follow(path_of(description))
             except MessagingError:
-                await self._delete_running(path_of(description), None)
-                await self._undo_entry(path_of(description))
+                await self._undo_creation(path_of(description))
                 raise
             return entry
 
@@ -163,15 +165,15 @@ class ControlPlane:
             check_update(before, after)
             check_forwarding(self.catalog, after, before)
             elsewhere = await self.peers.available_stores()
-            await self._ask(lambda reply: self.runtime.update(after, self.clock.now(), reply, elsewhere))
+            await self._own.ask(lambda reply: self.runtime.update(after, self.clock.now(), reply, elsewhere))
             try:
                 entry = await self._write(lambda: self.catalog.update(after, self.clock.now()))
                 await self.peers.follow(path_of(after))
             except MessagingError:
-                await self._ask(lambda reply: self.runtime.update(before, self.clock.now(), reply, None))
+                await self._own.ask(lambda reply: self.runtime.update(before, self.clock.now(), reply, None))
                 if self.catalog.get(path).description is not before:
                     await self._write(lambda: self.catalog.update(before, self.clock.now()))
-                    await self._told_anyway(path_of(before))
+                    await self._followed_anyway(path_of(before))
                 raise
             return entry
 
@@ -195,51 +197,45 @@ class ControlPlane:
         async with self._turn_of(parse_address(path).path):
             elsewhere = await self.peers.available_stores()
             # What is used somewhere is closed nowhere.
-            if not await self.peers.is_idle(path):
+            if self.catalog.find(path) is None or not await self.peers.is_idle(path):
                 return False
-            is_deleted = False
+            is_gone = False
             try:
-                # This process looks last: nothing waits from then until its fragments refuse what comes.
-                if await self.peers.close_if_idle(path) and self.runtime.is_idle(path, self.clock.now()):
-                    await self._delete(path, elsewhere, is_closed=True)
-                    is_deleted = True
+                if await self.peers.close_if_idle(path) and self.runtime.close_if_idle(path, self.clock.now()):
+                    self.runtime.check_all_available(path, elsewhere)
+                    await self._write(lambda: self.catalog.remove(path))
+                    is_gone = True
             finally:
-                if not is_deleted:
-                    await self._told_anyway(path)
-        return is_deleted
+                if not is_gone:
+                    await self._followed_anyway(path)
+            if is_gone:
+                await self._own.followed(path)
+                await self.peers.follow(path)
+        return is_gone
 
-    async def _delete(self, path: str, elsewhere: Collection[int], *, is_closed: bool = False) -> None:
-        await self._delete_running(path, elsewhere)
-        await self._remove(path, is_closed=is_closed)
-
-    async def _delete_running(self, path: str, elsewhere: Collection[int] | None) -> None:
-        """If it does not run, an earlier deletion stopped it but could not write the catalog."""
-        address, now = parse_address(path), self.clock.now()
-        with suppress(EntityNotFound):
-            if address.subscription is None:
-                await self._ask(lambda reply: self.runtime.delete(path, now, reply, elsewhere))
-            else:
-                topic, name = address.path, address.subscription
-                await self._ask(lambda reply: self.runtime.delete_subscription(topic, name, now, reply, elsewhere))
-
-    async def _remove(self, path: str, *, is_closed: bool) -> None:
-        """From the other processes and the catalog. If that fails, what is gone comes back empty, and deleting again deletes it."""
+    async def _delete(self, path: str, elsewhere: Collection[int]) -> None:
+        """If that fails in the middle, what is gone comes back empty, and deleting again deletes it."""
+        await self._own.delete(path, elsewhere)
         try:
-            await self.peers.delete(path, is_closed=is_closed)
+            await self.peers.delete(path)
             await self._write(lambda: self.catalog.remove(path))
         except MessagingError:
-            await self._told_anyway(path)
+            await self._followed_anyway(path)
             raise
         await self.peers.follow(path)
 
-    async def _undo_entry(self, path: str) -> None:
-        """Of an entity that could not be created everywhere."""
-        if self.catalog.find(path) is not None:
-            await self._write(lambda: self.catalog.remove(path))
-        await self._told_anyway(path)
+    async def _undo_creation(self, path: str) -> None:
+        """Of an entity that could not be created everywhere. Without a catalog entry it would accept messages and lose them at the next start."""
+        try:
+            if self.catalog.find(path) is not None:
+                await self._write(lambda: self.catalog.remove(path))
+        finally:
+            await self._followed_anyway(path)
 
-    async def _told_anyway(self, path: str) -> None:
-        """After a failure: a process that cannot be told now is told by the catalog when it starts again."""
+    async def _followed_anyway(self, path: str) -> None:
+        """After a failure, whatever was done: all processes have what the catalog says. One that cannot be told now is told by the catalog
+        when it starts again."""
+        await self._own.follow_anyway(path)
         try:
             await self.peers.follow(path)
         except MessagingError as fault:
@@ -300,7 +296,7 @@ class ControlPlane:
         topic, name, path = entry.description.topic, entry.description.name, path_of(entry.description)
         elsewhere = await self.peers.available_stores()
         check = self.runtime.check_rules_can_change
-        await self._ask(lambda reply: check(topic, name, self.clock.now(), reply, elsewhere))
+        await self._own.ask(lambda reply: check(topic, name, self.clock.now(), reply, elsewhere))
         if after is not None:
             await self._write(lambda: self.catalog.set_rule(path, after))
         elif before is not None:
@@ -308,7 +304,7 @@ class ControlPlane:
         removed = [] if before is None else [before.name]
         added = [] if after is None else [after]
         change = self.runtime.change_rules
-        await self._ask(lambda reply: change(topic, name, removed, added, self.clock.now(), reply))
+        await self._own.ask(lambda reply: change(topic, name, removed, added, self.clock.now(), reply))
         await self.peers.follow(path)
 
     def topic(self, name: str) -> TopicDescription:
@@ -339,10 +335,6 @@ class ControlPlane:
                 await self._write(lambda: self.catalog.check_rule_known(path_of(entry.description), name))
             yield entry
 
-    async def _ask(self, request: Callable[[Reply[Any]], None]) -> Any:
-        late = InternalError("A messaging store did not answer in time. Look at its state and try again.")
-        return await answer_of(request, WAIT_FOR_FRAGMENTS_S, late)
-
     async def _write(self, change: Callable[[], T]) -> T:
         return await asyncio.to_thread(change)
 
@@ -352,20 +344,3 @@ def _spelt_as(before: EntityDescription, after: EntityDescription) -> EntityDesc
         assert isinstance(before, SubscriptionDescription)
         return replace(after, topic=before.topic, name=before.name)
     return replace(after, name=before.name)
-
-
-def restore(catalog: Catalog, entities: Entities, now: Millis) -> None:
-    """Register what exists with the brokers at start, before they load their fragments. Topics come before what is below them."""
-    for kind in (QueueDescription, TopicDescription, SubscriptionDescription):
-        for entry in catalog.entries(kind):
-            restore_entity(entry, entities, now)
-
-
-def restore_entity(entry: Entry, entities: Entities, now: Millis) -> None:
-    match entry.description:
-        case QueueDescription() as queue:
-            entities.restore_queue(entry.id, queue, now, entry.first_store)
-        case TopicDescription() as topic:
-            entities.restore_topic(entry.id, topic, now, entry.first_store)
-        case SubscriptionDescription() as subscription:
-            entities.restore_subscription(entry.id, subscription, entry.rules, now)

@@ -18,7 +18,7 @@ from twinbus.clock import Clock
 from twinbus.errors import EntityNotFound, InternalError, MessagingError, OperationInProgress
 from twinbus.management.access_control import ACCESS
 from twinbus.management.catalog import Catalog, Entry, path_of
-from twinbus.management.control_plane import WAIT_FOR_FRAGMENTS_S, restore_entity
+from twinbus.management.own_process import WAIT_FOR_FRAGMENTS_S, restore_entity
 from twinbus.management.rule_set import is_same_rule
 from twinbus.management.waiting import answer_of
 from twinbus.model.descriptions import SubscriptionDescription, TopicDescription

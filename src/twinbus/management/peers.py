@@ -24,9 +24,8 @@ class Peers(Protocol):
         """Every other process now has what the catalog says of this path. Raises what one of them could not do."""
         ...
 
-    async def delete(self, path: str, *, is_closed: bool = False) -> None:
-        """Every other process has deleted its fragments of this entity. Raises what one of them could not do. `is_closed`: each refuses
-        where the entity is not closed any more."""
+    async def delete(self, path: str) -> None:
+        """Every other process has deleted its fragments of this entity. Raises what one of them could not do."""
         ...
 
     async def follow_access_rules(self) -> None:
@@ -43,8 +42,8 @@ class Peers(Protocol):
         ...
 
     async def close_if_idle(self, path: str) -> bool:
-        """As `is_idle`. Whether or not all are idle, those that are refuse to have it used from their answer on, until `delete` or
-        `follow`, or until the turn of its name is over."""
+        """As `is_idle`. Whether or not all are idle, those that are refuse to have it used from their answer on, and so is one that
+        starts: until `follow`, or until the turn of its name is over."""
         ...
 
 
@@ -57,7 +56,7 @@ class _NoPeers:
 
     async def follow(self, _: str, /) -> None: ...
 
-    async def delete(self, _: str, /, *, is_closed: bool = False) -> None: ...
+    async def delete(self, _: str, /) -> None: ...
 
     async def follow_access_rules(self) -> None: ...
 

@@ -68,9 +68,32 @@ class Runtime(Counting, Protocol):
         self, topic: str, name: str, now: Millis, reply: Reply[None], elsewhere: Collection[int] | None = ()
     ) -> None: ...
 
-    def is_idle(self, path: str, now: Millis) -> bool:
-        """Whether nobody has used it for its auto-delete duration; False if it does not run."""
+    def name_at(self, path: str) -> str | None:
+        """None if nothing runs at this path."""
         ...
+
+    def close_if_idle(self, path: str, now: Millis) -> bool:
+        """Whether nobody has used it for its auto-delete duration; False if it does not run. If so, every use of it is refused until it is
+        deleted or reopened."""
+        ...
+
+    def reopen(self, path: str) -> None: ...
+
+    def check_all_available(self, path: str, elsewhere: Collection[int] | None = ()) -> None:
+        """Raises FragmentUnavailable while a fragment of it or of what is below it has no working store."""
+        ...
+
+    def restore_queue(
+        self, entity_id: int, description: QueueDescription, now: Millis, first_store: int | None = None
+    ) -> object: ...
+
+    def restore_topic(
+        self, entity_id: int, description: TopicDescription, now: Millis, first_store: int | None = None
+    ) -> object: ...
+
+    def restore_subscription(
+        self, entity_id: int, description: SubscriptionDescription, rules: Iterable[RuleDescription], now: Millis
+    ) -> object: ...
 
     def check_rules_can_change(
         self,

@@ -40,8 +40,9 @@ from twinbus.gateway.turns import Turns
 from twinbus.http.application import HttpApplication, HttpParts
 from twinbus.http.own.other_nodes import NO_OTHERS
 from twinbus.management.catalog import Catalog
-from twinbus.management.control_plane import ControlPlane, restore
+from twinbus.management.control_plane import ControlPlane
 from twinbus.management.idle_sweep import IdleSweep
+from twinbus.management.own_process import restore
 from twinbus.management.peers import NO_PEERS
 from twinbus.meter.book import OperationsBook
 from twinbus.model.descriptions import AuthorizationRule
@@ -202,7 +203,8 @@ class NamespaceServer:
         self.traffic.name_at = self.entities.name_at
         if membership is not None:
             self._fronts = membership.fronts(self.entities, self.clock)
-        restore(self.catalog, self.entities, self.clock.now())
+        changing = () if membership is None else membership.changing_at_start
+        restore(self.catalog, self.entities, self.clock.now(), changing)
         peers = NO_PEERS if membership is None else membership.peers
         self.control = ControlPlane(self.catalog, self.entities, self.clock, peers, self._directory)
         self._start_metering()

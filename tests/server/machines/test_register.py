@@ -84,6 +84,15 @@ async def test_a_node_that_starts_alone_again_ends_the_turns_of_its_former_proce
         pass
 
 
+async def test_a_node_that_joins_finds_the_names_that_others_are_changing(join: Join) -> None:
+    one, gone = join("one"), join("gone")
+    assert gone.try_turn("of one that died", "ticket") is not None
+    take_for_dead(gone)
+    async with assembly(one).turn("orders", 0.0):
+        assert join("other").names_in_turn() == ["orders"]
+    assert join("later").names_in_turn() == []
+
+
 async def test_a_turn_within_one_that_a_node_has_lost_allows_no_change(join: Join) -> None:
     """Another node has had the first of them since, and the second one only keeps others waiting."""
     one, other = join("one"), join("other")

@@ -20,6 +20,7 @@ class Three:
 
     def __init__(self, held: dict[int, list[int] | FragmentUnavailable]) -> None:
         self.answering: dict[str, Answering] = {}
+        self.changing_at_start: list[str] = []
         self.nodes = [0, 1, 2]
         self._held = held
 

@@ -126,7 +126,22 @@ def test_everybody_learns_who_lives(nodes: Nodes) -> None:
     nodes.board.left(1)
     assert nodes.said[0][-1] == nodes.said[2][-1] == {"nodes": [0, 2]}
     nodes.board.joined(1)
-    assert all(said[-1] == {"nodes": [0, 1, 2]} for said in nodes.said.values())
+    assert all(said[-1]["nodes"] == [0, 1, 2] for said in nodes.said.values())
+
+
+def test_a_node_that_comes_is_told_what_is_being_changed(nodes: Nodes) -> None:
+    nodes.board.told(0, {"turn": 1, "name": "orders"})
+    nodes.board.told(0, {"turn": 2, "name": "done"})
+    nodes.board.told(0, {"done": 2})
+    nodes.board.left(1)
+    nodes.forget()
+    nodes.board.joined(1)
+    everybody = {"nodes": [0, 1, 2]}
+    assert [nodes.said[node] for node in (0, 1, 2)] == [
+        [everybody],
+        [everybody | {"changing": ["orders"]}],
+        [everybody],
+    ]
 
 
 def test_nothing_is_kept_of_turns_and_questions_that_are_over(nodes: Nodes) -> None:

@@ -270,10 +270,7 @@ class Entities:
         entity = self.find(path)
         if entity is None:
             raise EntityNotFound.at(path)
-        fragments = list(entity.fragments)
-        if isinstance(entity, TopicEntity):
-            fragments += [part for each in entity.subscriptions.values() for part in each.fragments]
-        yield from delete_fragments(fragments, elsewhere)
+        yield from delete_fragments(_fragments_of_all(entity), elsewhere)
         self._entities.pop(path_key(path), None)
         self._by_id.pop(entity.id, None)
         if isinstance(entity, TopicEntity):
@@ -320,9 +317,17 @@ class Entities:
         this one took until it hears of that would be lost."""
         if not self.is_idle(path, now):
             return False
+        self.close(path)
+        return True
+
+    def check_all_available(self, path: str, elsewhere: Collection[int] | None = ()) -> None:
+        """Raises EntityNotFound, or FragmentUnavailable while a fragment of it or of what is below it has no working store."""
+        check_all_available(_fragments_of_all(self.at(path)), elsewhere)
+
+    def close(self, path: str) -> None:
+        """Every use of it is refused until it is deleted or reopened. Raises EntityNotFound."""
         for settings in self._settings_of_all(path):
             settings.is_leaving = True
-        return True
 
     def reopen(self, path: str) -> None:
         """Raises EntityNotFound."""
@@ -393,6 +398,12 @@ class Entities:
         """EntityNotFound if there is none of that name."""
         found = self.subscription(topic, subscription)
         found.topic.rules.remove_rule(found, name)
+
+
+def _fragments_of_all(entity: QueueEntity | TopicEntity | SubscriptionEntity) -> list[Fragment]:
+    """With those of a topic's subscriptions."""
+    below = entity.subscriptions.values() if isinstance(entity, TopicEntity) else ()
+    return [*entity.fragments, *(fragment for each in below for fragment in each.fragments)]
 
 
 def _restored(entity: QueueEntity | TopicEntity | SubscriptionEntity, now: Millis) -> None:

@@ -48,6 +48,7 @@ class Assembly:
         clock: Callable[[], float] = boot_time,
     ) -> None:
         self.answering: dict[str, Answering] = {}
+        self.changing_at_start: list[str] = []
         self._lines = lines
         self._live = live
         self._me = me

@@ -86,6 +86,7 @@ class MachineNode:
         self.name = self.label = settings.node_name
         self.owner = owner
         self._clock = clock
+        self.changing_at_start: list[str] = []
         self.connections_elsewhere = 0  # as the other nodes said with their last beat
         self._connections_here = 0
         self._topics = Topics()
@@ -116,6 +117,8 @@ class MachineNode:
             self.register = Register(place, self.owner, self.name, len(settings.store_dsns))
             self._authority: Authority = self.register.prepare(now)
             self.number = self.register.join(self.owner.address)
+            # Before the catalog is read: whoever begins a change later finds this node in the register.
+            self.changing_at_start = self.register.names_in_turn()
         except BaseException:
             database.close()
             raise
@@ -132,7 +135,8 @@ class MachineNode:
         contexts = line_contexts(self._authority, self.number, self._clock.now())
         self.mesh = TcpMesh(hello, contexts, self._topics, self._clock)
         self.assembly = Assembly(self._topics, lambda: self.mesh.lines, self._live, self.number, self.register)
-        self.peers = AskedPeers(self.assembly, self.number, lambda: len(self._live()))
+        self.assembly.changing_at_start = self.changing_at_start
+        self.peers = AskedPeers(self.assembly, self.number, lambda: len(self._live()), self._look)
         self.others = AskedOthers(self.assembly, self.number, lambda store: self.claiming.owners.of[store])
         self.answers = Answers(self.assembly)
         self.assembly.answering |= {TAKE: self._take, DRAIN: self._drain_asked, LOOK: self._look_asked}
@@ -348,12 +352,13 @@ class MachineNode:
         """Something in the register has changed."""
         await self._look()
 
-    async def _look(self) -> None:
-        """Beat at once. Returns when that is done and what there is in the register is known, or after a while."""
+    async def _look(self) -> bool:
+        """Beat at once. Whether that is done and what there is in the register is known, which takes a while at most."""
         asked_at = boot_time()
         self.register.beat_soon()
         while self._read_at < asked_at and boot_time() < asked_at + LOOKED_WAIT_S:
             await asyncio.sleep(0.01)
+        return self._read_at >= asked_at
 
     async def _let_all_look(self) -> None:
         await self._look()

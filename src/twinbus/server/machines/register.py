@@ -83,6 +83,7 @@ REQUIRE_FENCE = "SELECT 1 FROM fences, lease WHERE fence = ? AND owner = ? FOR S
 RAISE_VERSION = "UPDATE cluster SET version = version + 1"
 TAKE_TURN = """INSERT INTO turns (name, fence, ticket) VALUES (%s, %s, %s) ON CONFLICT (name) DO UPDATE
 SET fence = excluded.fence, ticket = excluded.ticket WHERE NOT EXISTS (SELECT 1 FROM fences WHERE fences.fence = turns.fence) RETURNING 1"""
+TURNS = "SELECT name FROM turns WHERE EXISTS (SELECT 1 FROM fences WHERE fences.fence = turns.fence)"
 END_TURN = "DELETE FROM turns WHERE name = %s AND ticket = %s"
 PUT_PIN = "INSERT INTO pins (store, node) VALUES (%s, %s) ON CONFLICT (store) DO UPDATE SET node = excluded.node"
 DROP_PIN = "DELETE FROM pins WHERE store = %s"
@@ -324,6 +325,10 @@ class Register:
         with self._connection() as connection:
             found = connection.raw.execute(TAKE_TURN, (name, fence, ticket)).fetchone()
         return None if found is None else fence
+
+    def names_in_turn(self) -> list[str]:
+        with self._connection() as connection:
+            return [name for (name,) in connection.raw.execute(TURNS).fetchall()]
 
     def end_turn(self, name: str, ticket: str) -> None:
         """Whether it was given or not. If the database is not reached, a later beat ends it: it would last as long as this node."""

@@ -18,8 +18,8 @@ from twinbus.server.nodes.switchboard import FOLLOW, Words
 
 log = logging.getLogger(__name__)
 
-CLOSED_S = 5.0
-"""How long an entity that was found idle stays closed before this node looks itself what came of it. Deleting it takes moments."""
+BEGUN_S = 5.0
+"""How long a change may take that somebody has begun here, such as a deletion, before this node looks itself what came of it."""
 
 
 class Answers:
@@ -28,6 +28,7 @@ class Answers:
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
         self._tasks: set[asyncio.Task[None]] = set()  # the loop holds only weak references
+        self._begun: set[str] = set()  # paths of changes of which this node was not told what came of them
         self._started = asyncio.Event()
         self._server: NamespaceServer | None = None
         asking.answering |= {
@@ -47,6 +48,9 @@ class Answers:
     def start(self, server: NamespaceServer) -> None:
         self.follower = Follower(server.catalog, server.entities, server.clock)
         self._server = server
+        for name in self._asking.changing_at_start:
+            if not name.startswith("$"):  # of no entity
+                self._begin(name, 0.0)
         self._started.set()
 
     async def _ready(self) -> NamespaceServer:
@@ -57,10 +61,12 @@ class Answers:
     async def _follow(self, details: Words) -> None:
         await self._ready()
         await self.follower.follow(details["path"])
+        self._begun.discard(path_key(details["path"]))
 
     async def _delete(self, details: Words) -> None:
         await self._ready()
-        # A node of an earlier release closes nothing, and does not say so.
+        self._begin(details["path"])
+        # A node of an earlier release deletes so what it has closed, and changes the catalog last.
         await self.follower.delete(details["path"], is_closed=details.get("is_closed", False))
 
     async def _access_rules(self, _: Words) -> None:
@@ -81,24 +87,27 @@ class Answers:
         server, path = await self._ready(), details["path"]
         is_idle = server.entities.close_if_idle(path, server.clock.now())
         if is_idle:
-            task = asyncio.get_running_loop().create_task(self._reopen_in_its_turn(path))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(path)
         return is_idle
 
-    async def _reopen_in_its_turn(self, path: str) -> None:
+    def _begin(self, path: str, told_within_s: float | None = None) -> None:
         """Who asked has the turn of the name, and tells what came of it before it ends the turn. If it cannot, the catalog tells."""
-        assert self._server is not None
+        if path_key(path) not in self._begun:
+            self._begun.add(path_key(path))
+            task = asyncio.get_running_loop().create_task(self._follow_in_its_turn(path, told_within_s))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _follow_in_its_turn(self, path: str, told_within_s: float | None) -> None:
         name = path_key(parse_address(path).path)
-        while True:
-            await asyncio.sleep(CLOSED_S)
-            if not self._server.entities.is_leaving(path):
-                return
+        await asyncio.sleep(BEGUN_S if told_within_s is None else told_within_s)
+        while path_key(path) in self._begun:
             try:
                 async with self._asking.turn(name, WAIT_FOR_TURN_S):
-                    await self.follower.follow(path)
+                    await self._follow({"path": path})
             except MessagingError as fault:
-                log.warning("closed_entity_not_followed", extra={"fields": {"path": path, "reason": str(fault)}})
+                log.warning("change_not_followed", extra={"fields": {"path": path, "reason": str(fault)}})
+                await asyncio.sleep(BEGUN_S)
 
     # Who asks for a page waits for nobody who is just starting.
 

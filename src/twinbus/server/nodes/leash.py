@@ -37,6 +37,9 @@ class Leash(WordLine):
         self.told, self.lost = self._told, self._lost
         self.nodes: list[int] = []  # that live, this one included
         self.answering: dict[str, Answering] = {}
+        self.changing_at_start: list[str] = []
+        self.introduced = asyncio.Event()
+        """It is known who lives, and what was being changed when this node came."""
         self.stopping = asyncio.Event()
         self._last_number = 0
         self._asked: dict[int, asyncio.Future[Words]] = {}
@@ -127,6 +130,9 @@ class Leash(WordLine):
             _resolve(self._turns.get(words["granted"]), None)
         elif "nodes" in words:
             self.nodes = words["nodes"]
+            if not self.introduced.is_set():
+                self.changing_at_start = words.get("changing", [])
+                self.introduced.set()
         elif "stop" in words:
             self.stopping.set()
 

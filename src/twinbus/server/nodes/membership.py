@@ -5,7 +5,7 @@ It asks them through the supervisor (`leash`), for changes to entities (`AskedPe
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +16,8 @@ from twinbus.cluster.lines.frames import Hello
 from twinbus.cluster.lines.line import Topics
 from twinbus.errors import FragmentUnavailable, MessagingError
 from twinbus.http.own.store_records import STORES, StoreRecord
-from twinbus.management.control_plane import WAIT_FOR_FRAGMENTS_S, WAIT_FOR_TURN_S
+from twinbus.management.control_plane import WAIT_FOR_TURN_S
+from twinbus.management.own_process import WAIT_FOR_FRAGMENTS_S
 from twinbus.server.listening.admission import Admission
 from twinbus.server.nodes.leash import Answering, Leash
 from twinbus.server.nodes.mesh import Mesh
@@ -45,6 +46,8 @@ class Asking(Protocol):
     """The way to the other nodes. See `Leash`."""
 
     answering: dict[str, Answering]
+    changing_at_start: list[str]
+    """Names whose turn somebody had when this node joined: he may not know of it, and the catalog that it reads may be from before his change."""
 
     @property
     def nodes(self) -> list[int]: ...
@@ -56,13 +59,25 @@ class Asking(Protocol):
     def turn(self, name: str, wait_s: float) -> AbstractAsyncContextManager[None]: ...
 
 
-class AskedPeers:
-    """See `Peers`. `index`: of this node; `node_count`: of all that there should be."""
+async def _knows_all() -> bool:
+    return True
 
-    def __init__(self, asking: Asking, index: int, node_count: Callable[[], int]) -> None:
+
+class AskedPeers:
+    """See `Peers`. `index`: of this node; `node_count`: of all that there should be; `look`: find out which there are, and whether that is
+    known now."""
+
+    def __init__(
+        self,
+        asking: Asking,
+        index: int,
+        node_count: Callable[[], int],
+        look: Callable[[], Awaitable[bool]] = _knows_all,
+    ) -> None:
         self._leash = asking
         self._index = index
         self._node_count = node_count
+        self._look = look
 
     def turn(self, name: str) -> AbstractAsyncContextManager[None]:
         return self._leash.turn(name, WAIT_FOR_TURN_S)
@@ -73,8 +88,8 @@ class AskedPeers:
     async def follow(self, path: str) -> None:
         await self._all(FOLLOW, {"path": path})
 
-    async def delete(self, path: str, *, is_closed: bool = False) -> None:
-        await self._all(DELETE, {"path": path, "is_closed": is_closed})
+    async def delete(self, path: str) -> None:
+        await self._all(DELETE, {"path": path})
 
     async def follow_access_rules(self) -> None:
         await self._all(ACCESS_RULES, {})
@@ -84,7 +99,7 @@ class AskedPeers:
         return min(self._leash.nodes, default=0) == self._index
 
     async def is_idle(self, path: str) -> bool:
-        return await self._is_true_of_all(IDLE, path)
+        return await self._look() and await self._is_true_of_all(IDLE, path)
 
     async def close_if_idle(self, path: str) -> bool:
         return await self._is_true_of_all(CLOSE, path)
@@ -182,6 +197,10 @@ class Membership:
 
     async def metrics_of_all(self, wanted: Sequence[str], stores: Sequence[StoreRecord]) -> bytes:
         return (await self.leash.totals({"wanted": wanted, "stores": stores}, TOTALS_WAIT_S)).encode()
+
+    @property
+    def changing_at_start(self) -> Sequence[str]:
+        return self.leash.changing_at_start
 
     @property
     def connections_elsewhere(self) -> int:

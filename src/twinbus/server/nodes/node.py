@@ -43,6 +43,7 @@ async def run(
     clock = NamespaceClock()
     membership = Membership(seat, leash, SharedCounts(counts, seat.count), lock, clock)
     await loop.create_unix_connection(lambda: leash, sock=leash_socket)
+    await leash.introduced.wait()
     spans = spans_of(seat.settings.name, os.environ)
     server = NamespaceServer(
         seat.settings, clock=clock, has_store_process=True, spans=spans, membership=membership, store_host=host

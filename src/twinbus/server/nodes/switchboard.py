@@ -9,6 +9,7 @@ the nodes, because that one knows at any time which of them live:
     here > node     {"answers": 7, "of": {"2": {"value": ...} or {"error": ...}}}       when all have answered, or have ended
     node > here     {"turn": 8, "name": "orders"}      here > node     {"granted": 8}      node > here     {"done": 8}
     here > node     {"nodes": [0, 1, 3]}               whenever a node comes or goes
+    here > node     {"nodes": [0, 1, 3], "changing": ["orders"]}         to a node that comes, with the names whose turn somebody has
     node > here     {"totals": 9, "with": {...}}       here > node     {"answers": 9, "of": {"text": ...}}        the metrics of all
 
 A node that ends is out of every question: who asked gets no answer of it. What it asked itself is forgotten: another process has its number
@@ -58,7 +59,7 @@ class Switchboard:
 
     def joined(self, node: int) -> None:
         self.nodes.add(node)
-        self._tell_who_lives()
+        self._tell_who_lives(coming=node)
 
     def left(self, node: int) -> None:
         """It has ended, or does not answer any more."""
@@ -146,7 +147,10 @@ class Switchboard:
         for name in [name for name, places in self._turns.items() if not places]:
             del self._turns[name]
 
-    def _tell_who_lives(self) -> None:
+    def _tell_who_lives(self, coming: int | None = None) -> None:
         nodes: Iterable[int] = sorted(self.nodes)
         for node in nodes:
-            self._send(node, {"nodes": list(nodes)})
+            words: Words = {"nodes": list(nodes)}
+            if node == coming:
+                words["changing"] = sorted(self._turns)
+            self._send(node, words)
