@@ -1,7 +1,9 @@
 """A catalog that the disk changed is refused with its file and the place, wherever the bit is; it never serves what was not written."""
 
 import shutil
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -126,6 +128,23 @@ def test_changes_that_the_log_lost_are_noticed(tmp_path: Path) -> None:
         Catalog.in_file(tmp_path / "crashed" / NAME, "contoso", NOON)
 
 
+@pytest.mark.parametrize("left", ["nothing", "an empty file", "a file without tables"])
+def test_a_catalog_that_was_in_use_and_is_gone_is_refused_and_not_created(tmp_path: Path, left: str) -> None:
+    """Also without its mark, which a power cut may have taken too."""
+    file = tmp_path / NAME
+    if left == "an empty file":
+        file.touch()
+    elif left == "a file without tables":
+        with closing(sqlite3.connect(file)) as database:
+            database.execute("PRAGMA journal_mode = WAL")
+    for _ in ("first", "again"):
+        with pytest.raises(InternalError, match=f"{file} is missing or empty, and the namespace has been in use"):
+            Catalog.in_file(file, "contoso", NOON, was_in_use=True)
+    assert file.exists() == (left != "nothing")
+    Catalog.in_file(file, "contoso", NOON).close()
+    Catalog.in_file(file, "contoso", NOON, was_in_use=True).close()
+
+
 def test_an_older_copy_is_taken_once_its_mark_is_removed(tmp_path: Path) -> None:
     catalog = filled(tmp_path / "first")
     catalog.close()
@@ -135,7 +154,7 @@ def test_an_older_copy_is_taken_once_its_mark_is_removed(tmp_path: Path) -> None
     catalog.remove("orders")
     catalog.close()
     shutil.copy(tmp_path / "backup", file)
-    with pytest.raises(InternalError, match=f"remove {NAME}{MARK_SUFFIX}"):
+    with pytest.raises(InternalError, match="run 'twinbus store restored'"):
         Catalog.in_file(file, "contoso", NOON)
     file.with_name(f"{NAME}{MARK_SUFFIX}").unlink()
     catalog = Catalog.in_file(file, "contoso", NOON)

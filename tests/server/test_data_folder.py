@@ -12,7 +12,7 @@ import pytest
 
 from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse
 from twinbus.server.data.copy_marks import read_mark
-from twinbus.server.data.data_folder import DataFolder
+from twinbus.server.data.data_folder import DataFolder, open_store
 from twinbus.server.data.folder_lock import LOCK_NAME, holder_of, take
 from twinbus.store.folder.store import FolderStore
 
@@ -124,6 +124,22 @@ def test_the_number_of_stores_is_fixed_at_the_first_start(tmp_path: Path) -> Non
     folder.close()
 
 
+def test_a_number_of_stores_that_is_missing_is_not_decided_again(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    for count in (2, 3):  # the first start need not have come to its end
+        assert len(folder.store_paths(count)) == count
+        (tmp_path / "store-count").unlink()
+        assert not folder.was_in_use
+    (first, *_) = folder.store_paths(3)
+    open_store(first).close()
+    (tmp_path / "store-count").unlink()
+    assert folder.was_in_use
+    with pytest.raises(StoreDamaged, match="store-count is missing, and the namespace has been in use"):
+        folder.store_paths(2)
+    assert not (tmp_path / "store-count").exists()
+    folder.close()
+
+
 def test_what_is_decided_at_the_first_start_survives_a_power_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +218,7 @@ import resource, signal, sys
 from pathlib import Path
 from twinbus.errors import StoreUnavailable
 from twinbus.server.data.copy_marks import read_mark
-from twinbus.server.data.data_folder import DataFolder
+from twinbus.server.data.data_folder import DataFolder, open_store
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 try:

@@ -35,6 +35,7 @@ def ends(
     if source is folder:
         with closing(DataFolder(folder.path)) as data:
             data.root_rule(KEY)
+            Catalog.in_file(folder.path / "catalog.db", fresh_namespace, 0).close()
             data.store_paths(STORES)
     with source.hold(0) if source is folder else database.hold_new(0, STORES, "nowhere") as held:
         catalog = Catalog(held.catalog)
@@ -170,6 +171,7 @@ def test_copied_to_postgresql_a_namespace_serves_what_it_had(
     folder = tmp_path / fresh_namespace
     with closing(DataFolder(folder)) as data:
         data.root_rule(KEY)
+        Catalog.in_file(folder / "catalog.db", fresh_namespace, 0).close()
         data.store_paths(STORES)
     assert run(["copy", str(folder), postgres_dsn]) == 0
     assert "counted on both sides" in capfd.readouterr().out

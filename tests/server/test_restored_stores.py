@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Commands, serve
 from twinbus.cli.app import run
-from twinbus.errors import StoreDamaged
+from twinbus.errors import InternalError, StoreDamaged
 from twinbus.management.catalog import Catalog
 from twinbus.model.wire_names import SEQUENCE_BITS
 from twinbus.server.data.data_folder import known_store_paths, open_store
@@ -73,6 +73,19 @@ def test_a_store_that_is_older_than_it_was_is_served_once_it_is_said_to_be_resto
     assert numbers_used(data)[0] == {
         each: (fragment_index(each) << SEQUENCE_BITS) + NUMBERS_SKIPPED for each in before[0]
     }
+
+
+def test_an_older_catalog_is_served_once_it_is_said_to_be_restored(data: Path) -> None:
+    file = data / "shop/catalog.db"
+    yesterday = file.read_bytes()
+    with closing(Catalog.in_file(file, "shop", 0)) as catalog:
+        highest = catalog.new_id()
+    file.write_bytes(yesterday)
+    with pytest.raises(InternalError, match="run 'twinbus store restored'"):
+        Catalog.in_file(file, "shop", 0)
+    assert run(["store", "restored", "--data", str(data), "-n", "shop"]) == 0
+    with closing(Catalog.in_file(file, "shop", 0)) as catalog:
+        assert catalog.new_id() > highest
 
 
 def test_an_entity_that_is_younger_than_a_restored_store_leaves_out_numbers_too(

@@ -71,6 +71,15 @@ def test_a_segment_that_a_crash_left_although_the_tables_hold_it_is_no_damage(fo
     FolderStore(folder).close()
 
 
+@pytest.mark.parametrize("name", ["identity", "lock", "journal"])
+def test_what_is_no_file_is_named(folder: Path, name: str) -> None:
+    file = segment_path(folder, segment_numbers(folder)[0]) if name == "journal" else folder / name
+    file.unlink()
+    file.mkdir()
+    (found,) = check_folder(folder, None)
+    assert (found.file, found.what) == (str(file), "it cannot be read: Is a directory")
+
+
 def test_tables_of_another_version_are_reported_and_not_read(folder: Path) -> None:
     with sqlite3.connect(folder / FILE_NAME) as connection:
         connection.execute("PRAGMA user_version = 2")

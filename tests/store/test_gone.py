@@ -37,6 +37,8 @@ from twinbus.store.folder.tables import FILE_NAME
 from twinbus.store.store_limits import StoreLimits
 from twinbus.store.transfer import NUMBERS_SKIPPED
 
+NOBODY = 65_534
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -412,11 +414,47 @@ def test_tables_that_are_scribbled_over_are_set_aside_once_that_is_accepted(fold
     assert not (folder / SALVAGING_NAME).exists()
 
 
+def test_a_copy_that_somebody_put_beside_a_file_is_left_alone(folder: Path, witness: Path) -> None:
+    """As before a repair."""
+    with_three_commits(folder, witness)
+    (last,) = segment_numbers(folder)
+    copies = []
+    for path in (segment_path(folder, last), folder / FILE_NAME, witness):
+        for copy in (path.with_name(f"{path.name}.bak"), path.with_name(f"{path.name}~")):
+            shutil.copy(path, copy)
+            copies.append(copy)
+    assert check_folder(folder, witness) == []
+    assert accepted(folder, witness) == [1, 2, 3]
+    assert all(copy.exists() for copy in copies[:2])
+
+
 def test_a_loss_can_be_accepted_where_even_the_folder_of_the_witnesses_is_gone(tmp_path: Path) -> None:
     witness = tmp_path / "gone" / "00"
     for _ in range(2):
         accept_loss(witness)
         assert accepted_mark(witness).exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
+@pytest.mark.parametrize("lost", ["the folder", "the tables", "a segment", "a batch"])
+def test_what_root_repairs_belongs_to_the_owner_of_the_namespace(folder: Path, witness: Path, lost: str) -> None:
+    """Who serves it has to read the mark of the loss, and to write what is made."""
+    with_three_commits(folder, witness)
+    if lost == "the folder":
+        shutil.rmtree(folder)
+    elif lost == "a batch":
+        data = bytearray(segment_path(folder, 1).read_bytes())
+        data[ends_of_batches(folder, 1)[1] - 1] ^= 1
+        segment_path(folder, 1).write_bytes(data)
+    else:
+        (folder / FILE_NAME if lost == "the tables" else segment_path(folder, 1)).unlink()
+    top = folder.parent.parent
+    for each in (top, *top.rglob("*")):
+        os.chown(each, NOBODY, NOBODY)
+    accept_loss(witness)
+    assert {each.stat().st_uid for each in top.rglob("*")} == {NOBODY}
+    FolderStore(folder, witness=witness).close()
+    assert {each.name for each in top.rglob("*") if each.stat().st_uid != NOBODY} == set()
 
 
 def test_accepting_a_loss_where_nothing_is_lost_changes_nothing(folder: Path, witness: Path) -> None:
@@ -603,13 +641,14 @@ def test_other_tables_in_the_place_of_those_in_use_take_no_checkpoint(folder: Pa
 
 
 @pytest.mark.parametrize("is_witness", [True, False])
+@pytest.mark.parametrize("bit", [0, 7])
 def test_a_wrong_bit_in_an_identity_is_refused_and_nothing_is_lost_once_that_is_accepted(
-    folder: Path, witness: Path, is_witness: bool
+    folder: Path, witness: Path, is_witness: bool, bit: int
 ) -> None:
     used(folder, witness)
     damaged = witness if is_witness else folder / IDENTITY_NAME
     data = bytearray(damaged.read_bytes())
-    data[3] ^= 1
+    data[3] ^= 1 << bit
     damaged.write_bytes(data)
     with pytest.raises(StoreGone):
         FolderStore(folder, witness=witness)

@@ -150,9 +150,10 @@ class Catalog:
             self._load()
 
     @classmethod
-    def in_file(cls, path: Path, namespace: str, now: Millis) -> "Catalog":
-        """In this file, which is created if need be. An existing one keeps the namespace name it was created with."""
-        file = CatalogFile(path, namespace, now)
+    def in_file(cls, path: Path, namespace: str, now: Millis, *, was_in_use: bool = False) -> "Catalog":
+        """In this file, which is created if need be, and not if it `was_in_use`: without it messages would be out of reach, and new
+        entities would take their place. An existing one keeps the namespace name it was created with."""
+        file = CatalogFile(path, namespace, now, was_in_use=was_in_use)
         try:
             return cls(file)
         except (ValueError, KeyError, TypeError) as fault:

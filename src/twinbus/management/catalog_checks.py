@@ -85,7 +85,7 @@ def seal_schema(connection: sqlite3.Connection) -> None:
     connection.execute(SET_SCHEMA_SUM, (_schema_sum(connection),))
 
 
-def find_damage(connection: sqlite3.Connection, changes: int, mark: Path) -> Iterator[str]:
+def find_damage(connection: sqlite3.Connection, changes: int) -> Iterator[str]:
     """`changes`: as many as the mark knows of."""
     for (text,) in connection.execute("PRAGMA integrity_check"):
         if text != "ok":
@@ -107,8 +107,8 @@ def find_damage(connection: sqlite3.Connection, changes: int, mark: Path) -> Ite
         yield "rows are missing"
     if changes > version:
         yield (
-            f"its last {changes - version} changes are missing (if this is an older copy that you restored, "
-            f"remove {mark.name} beside it)"
+            f"its last {changes - version} changes are missing (if this is an older copy that you restored, run "
+            "'twinbus store restored')"
         )
 
 

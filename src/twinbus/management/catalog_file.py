@@ -54,6 +54,7 @@ CREATE TABLE IF NOT EXISTS access_rules (
     description TEXT NOT NULL
 );
 """
+IS_THERE = "SELECT 1 FROM sqlite_master WHERE name = 'namespace'"
 # Catalogs that were created before it was kept have no such column.
 ENTITY_COLUMNS = "SELECT name FROM pragma_table_info('entities')"
 ADD_FIRST_STORE = "ALTER TABLE entities ADD COLUMN first_store INTEGER"
@@ -68,10 +69,12 @@ class CatalogFile:
 
     is_shared = False
 
-    def __init__(self, path: Path, namespace: str, now: Millis) -> None:
-        """Open the file, or create it. Raises InternalError."""
+    def __init__(self, path: Path, namespace: str, now: Millis, *, was_in_use: bool = False) -> None:
+        """Open the file, or create it unless it `was_in_use`. Raises InternalError."""
         self._path = path
         self._writing = threading.Lock()
+        if was_in_use and not path.exists():
+            raise self._gone()
         try:
             make_private(path)
             self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
@@ -83,20 +86,22 @@ class CatalogFile:
             # What is not UTF-8 is damage, which its checksum tells.
             self._database.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
             self._mark = CommitMark(mark_of(path))
-            self._prepare(namespace, now)
+            self._prepare(namespace, now, was_in_use)
             with self._one_moment():
-                for damage in find_damage(self._database, self._mark.number, mark_of(path)):
+                for damage in find_damage(self._database, self._mark.number):
                     raise self.damage(damage)
         except (sqlite3.Error, OSError, UnicodeDecodeError) as fault:  # an error may quote what is damaged
             raise InternalError(f"The catalog {path} cannot be opened: {fault}. Check the data folder.") from fault
 
-    def _prepare(self, namespace: str, now: Millis) -> None:
+    def _prepare(self, namespace: str, now: Millis, was_in_use: bool) -> None:
         """Create the tables in a new file, give those of an older version checksums, refuse those of a newer one."""
         (version,) = self._database.execute("PRAGMA user_version").fetchone()
         if version > VERSION:
             raise InternalError(
                 f"The catalog {self._path} has version {version}, this twinbus reads {VERSION}. Use the release that wrote it."
             )
+        if was_in_use and version == 0 and not self._database.execute(IS_THERE).fetchall():
+            raise self._gone()
         if version < VERSION:
             self._database.executescript("BEGIN IMMEDIATE;" + SCHEMA)
             if ("first_store",) not in self._database.execute(ENTITY_COLUMNS).fetchall():
@@ -107,6 +112,12 @@ class CatalogFile:
             seal_schema(self._database)
             seal(self._database)
             self._database.execute("COMMIT")
+
+    def _gone(self) -> InternalError:
+        return InternalError(
+            f"The catalog {self._path} is missing or empty, and the namespace has been in use. Restore the file from a copy, or move the "
+            "data folder away for a new namespace."
+        )
 
     def damage(self, what: str) -> InternalError:
         return InternalError(f"The catalog {self._path} is damaged: {what}. Restore the file from a copy.")

@@ -22,7 +22,7 @@ from twinbus.errors import ArgumentError, StoreDamaged
 from twinbus.management.access_control import ROOT_RULE_NAME
 from twinbus.model.descriptions import AuthorizationRule, Right
 from twinbus.server.data.folder_lock import FolderNotWritten, hold
-from twinbus.store.folder.identity import announce_new
+from twinbus.store.folder.identity import announce_new, has_known_stores
 from twinbus.store.folder.journal import FOLDER_MODE, make_folder, sync_folder
 from twinbus.store.folder.private_file import write_private
 from twinbus.store.folder.store import FolderStore
@@ -79,6 +79,9 @@ class DataFolder:
     def store_paths(self, wanted_count: int) -> list[Path]:
         file, stores = self.path / STORE_COUNT_FILE, self.path / "stores"
         if not file.exists():
+            if has_known_stores(self.path / WITNESS_FOLDER):
+                # With another number messages would be looked for where they are not.
+                raise StoreDamaged(f"{file} is missing, and the namespace has been in use. {_advice(self.path)}")
             stores.mkdir(FOLDER_MODE, exist_ok=True)
             for index in range(wanted_count):
                 announce_new(witness_of(stores / f"{index:02}"))
@@ -90,6 +93,11 @@ class DataFolder:
                 f"The namespace in {self.path} has {count} messaging stores and cannot be served with {wanted_count}: use --stores {count}."
             )
         return paths
+
+    @property
+    def was_in_use(self) -> bool:
+        """The number of stores is written when everything else is there."""
+        return (self.path / STORE_COUNT_FILE).exists() or has_known_stores(self.path / WITNESS_FOLDER)
 
     @property
     def copy_mark_file(self) -> Path:
@@ -149,11 +157,12 @@ def known_store_paths(folder: Path) -> list[Path]:
     file = folder / STORE_COUNT_FILE
     text = _read_checked(file)
     if text is None or not STORE_COUNT.fullmatch(text):
-        raise StoreDamaged(
-            f"{file} is damaged: it must hold the number of messaging stores. Write the number of folders in "
-            f"{folder / 'stores'} into it."
-        )
+        raise StoreDamaged(f"{file} is damaged: it must hold the number of messaging stores. {_advice(folder)}")
     return [folder / "stores" / f"{index:02}" for index in range(int(text))]
+
+
+def _advice(folder: Path) -> str:
+    return f"Write the number of folders in {folder / 'stores'} into it."
 
 
 def open_store(folder: Path, limits: StoreLimits | None = None) -> FolderStore:

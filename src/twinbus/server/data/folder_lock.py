@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from twinbus.errors import StoreInUse, StoreUnavailable
+from twinbus.store.folder.journal import give_to_owner
 
 LOCK_NAME: Final = "lock"
 BACKUP_LOCK: Final = "backup-lock"
@@ -75,9 +76,7 @@ def open_lock(folder: Path, name: str) -> int:
     """Raises StoreUnavailable. It belongs to whom the folder does, even if root runs a command there: that user has to open it next."""
     try:
         lock = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        owner = folder.stat()
-        if os.geteuid() == 0 and os.fstat(lock).st_uid != owner.st_uid:
-            os.fchown(lock, owner.st_uid, owner.st_gid)
+        give_to_owner(lock, folder)
     except OSError as fault:
         raise FolderNotWritten(folder, fault) from None
     return lock

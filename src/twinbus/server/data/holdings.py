@@ -89,13 +89,17 @@ class Holdings:
         settings, folder = self._settings, self._folder
         require_whole(read_mark(folder.copy_mark(), str(folder.copy_mark_file)), str(folder.copy_mark_file))
         if self._membership is not None:
-            self.catalog = Catalog.in_file(folder.path / CATALOG_NAME, settings.name, self._clock.now())
+            self.catalog = self._catalog_in(folder)
             self.follow_root_rule()
             return StoresToKeep(folder.store_paths(settings.store_count), own=self._membership.stores)
         root_rule = folder.root_rule(settings.shared_access_key)
-        self.catalog = Catalog.in_file(folder.path / CATALOG_NAME, settings.name, self._clock.now())
+        self.catalog = self._catalog_in(folder)
         self.root_rule = keep_root_rule(self.catalog, root_rule)
         return StoresToKeep(folder.store_paths(settings.store_count))
+
+    def _catalog_in(self, folder: DataFolder) -> Catalog:
+        file, name = folder.path / CATALOG_NAME, self._settings.name
+        return Catalog.in_file(file, name, self._clock.now(), was_in_use=folder.was_in_use)
 
     async def _open_databases(self) -> StoresToKeep:
         settings = self._settings

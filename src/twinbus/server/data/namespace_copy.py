@@ -11,18 +11,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from twinbus.clock import Millis, boot_time
 from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse, StoreUnavailable
 from twinbus.management.access_control import ROOT_RULE_NAME
 from twinbus.management.catalog import Catalog, CatalogDatabase
+from twinbus.management.catalog_checks import mark_of
 from twinbus.management.catalog_copy import copy_catalog, is_unused
 from twinbus.management.catalog_file import CatalogFile
 from twinbus.model.descriptions import AuthorizationRule, Right
 from twinbus.server.data.copy_marks import MOVED, UNFINISHED, CopyMark, read_mark, require_whole
 from twinbus.server.data.data_folder import STORE_COUNT_FILE, DataFolder, known_store_paths, open_store, witness_of
 from twinbus.store.durable import DurableStore
+from twinbus.store.folder.commit_mark import remove_mark
 from twinbus.store.folder.identity import restored
 from twinbus.store.transfer import clear, require_same, transfer
 
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from twinbus.management.catalog_postgres import PostgresCatalog
     from twinbus.store.postgres.lease import LeaseRenewal
     from twinbus.store.postgres.place import Owner
+
+
+CATALOG: Final = "catalog.db"
 
 
 class HeldNamespace(Protocol):
@@ -66,8 +71,8 @@ class HeldNamespace(Protocol):
 class NamespaceEnd(Protocol):
     """Where a namespace is or will be. `str` of it is what people call it."""
 
-    def hold(self, now: Millis) -> AbstractContextManager[HeldNamespace]:
-        """One that exists. Raises MessagingError."""
+    def hold(self, now: Millis, *, is_taken_back: bool = False) -> AbstractContextManager[HeldNamespace]:
+        """One that exists. `is_taken_back`: its catalog may be older than it was. Raises MessagingError."""
         ...
 
     def hold_new(self, now: Millis, store_count: int, source: str) -> AbstractContextManager[HeldNamespace]:
@@ -137,13 +142,15 @@ class FolderEnd:
         return str(self.path.resolve())
 
     @contextmanager
-    def hold(self, now: Millis) -> Iterator["HeldFolder"]:
+    def hold(self, now: Millis, *, is_taken_back: bool = False) -> Iterator["HeldFolder"]:
         if not (self.path / STORE_COUNT_FILE).exists():
             raise ArgumentError(
                 f"No namespace has its data in {self.path}. Name the folder of one, such as ./twinbus-data/shop."
             )
         with closing(DataFolder(self.path)) as folder:
-            held = HeldFolder(folder, len(known_store_paths(self.path)), now)
+            if is_taken_back:
+                remove_mark(mark_of(self.path / CATALOG))
+            held = HeldFolder(folder, len(known_store_paths(self.path)), now, was_in_use=True)
             with closing(held.catalog):
                 yield held
 
@@ -164,10 +171,10 @@ class FolderEnd:
 
 
 class HeldFolder:
-    def __init__(self, folder: DataFolder, store_count: int, now: Millis) -> None:
+    def __init__(self, folder: DataFolder, store_count: int, now: Millis, *, was_in_use: bool = False) -> None:
         self._folder = folder
         self._paths = folder.store_paths(store_count)
-        self.catalog: CatalogDatabase = CatalogFile(folder.path / "catalog.db", folder.path.name, now)
+        self.catalog: CatalogDatabase = CatalogFile(folder.path / CATALOG, folder.path.name, now, was_in_use=was_in_use)
 
     @property
     def store_count(self) -> int:
@@ -212,7 +219,8 @@ class PostgresEnd:
     def __str__(self) -> str:
         return str(self.place)
 
-    def hold(self, now: Millis) -> AbstractContextManager["HeldSchemas"]:
+    def hold(self, now: Millis, *, is_taken_back: bool = False) -> AbstractContextManager["HeldSchemas"]:
+        """The catalog went back with its database, which no mark outlives."""
         return self._held(None, now)
 
     @contextmanager

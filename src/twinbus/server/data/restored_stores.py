@@ -34,7 +34,7 @@ class Restored(NamedTuple):
 
 def mark_restored(end: NamespaceEnd, index: int | None, now: Millis) -> Restored:
     """Of a namespace that nobody serves; opening a store in PostgreSQL raises its epoch. Raises MessagingError."""
-    with end.hold(now) as held:
+    with end.hold(now, is_taken_back=index is None) as held:
         require_whole(held.mark(), held.mark_place)
         if index is not None and index >= held.store_count:
             raise ArgumentError(f"There is no messaging store {index}; the last one is {held.store_count - 1}.")

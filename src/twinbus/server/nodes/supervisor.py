@@ -169,7 +169,9 @@ class Supervisor:
             ports = Ports(settings, self._closers.append)
             self._numbers = ports.numbers
             self._root_rule = self._folder.root_rule(settings.shared_access_key)
-            catalog = Catalog.in_file(settings.data_folder / CATALOG_NAME, settings.name, clock.now())
+            catalog = Catalog.in_file(
+                settings.data_folder / CATALOG_NAME, settings.name, clock.now(), was_in_use=self._folder.was_in_use
+            )
             self._root_rule = keep_root_rule(catalog, self._root_rule)
             catalog.close()
             self._folder.store_paths(settings.store_count)

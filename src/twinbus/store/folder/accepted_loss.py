@@ -20,7 +20,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from twinbus.errors import StoreDamaged
-from twinbus.store.folder.journal import FOLDER_MODE, SegmentFile, segment_numbers, segment_path, sync_folder
+from twinbus.store.folder.journal import (
+    SegmentFile,
+    give_to_owner,
+    make_folder,
+    segment_numbers,
+    segment_path,
+    sync_folder,
+)
 from twinbus.store.folder.salvage import salvage
 from twinbus.store.folder.table_check import check_tables, check_whole_file
 from twinbus.store.folder.tables import FILE_NAME, SQL, bring_home, connect, prepare
@@ -95,7 +102,7 @@ def _salvage(folder: Path) -> bool:
         return False
     draft = folder / SALVAGING_NAME
     shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(FOLDER_MODE)
+    make_folder(draft)
     try:
         salvage(folder, draft)
     except StoreDamaged as error:
@@ -156,6 +163,7 @@ def _put_aside(path: Path) -> None:
 def _put_aside_copy(path: Path) -> None:
     place = _place(path)
     shutil.copy2(path, place)
+    give_to_owner(place, path.parent)
     _log(path, place)
 
 
@@ -164,7 +172,7 @@ def _place(path: Path) -> Path:
     number = 1
     while (place := path.parent / f"{SET_ASIDE_NAME}-{number}" / path.name).exists():
         number += 1
-    place.parent.mkdir(FOLDER_MODE, exist_ok=True)
+    make_folder(place.parent)
     return place
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from twinbus.store.folder.journal import sync_folder
+from twinbus.store.folder.journal import give_to_owner, sync_folder
 
 MARK: Final = Struct("=QI")
 
@@ -25,6 +25,7 @@ class CommitMark:
         self._descriptor = -1
         with suppress(OSError):
             self._descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            give_to_owner(self._descriptor, file.parent)
 
     def set(self, number: int) -> None:
         facts = MARK.pack(number, 0)[:8]

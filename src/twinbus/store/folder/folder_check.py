@@ -3,6 +3,7 @@
 Nothing is repaired or set aside. The tables are opened, so that SQLite brings what its log holds into them.
 """
 
+import errno
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,15 @@ CACHE_BYTES = 4 << 20
 def check_folder(folder: Path, witness: Path | None, *, with_set_aside: bool = True) -> list[Damage]:
     """Raises StoreInUse while a process has it open. What was set aside before is damage, but keeps no store from being served: leave it
     out to know whether this one can be."""
+    try:
+        return _checked(folder, witness, with_set_aside)
+    except OSError as fault:
+        if fault.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise  # which says nothing about the folder
+        return [Damage(str(fault.filename or folder), "the file", f"it cannot be read: {fault.strerror}")]
+
+
+def _checked(folder: Path, witness: Path | None, with_set_aside: bool) -> list[Damage]:
     identity = StoreIdentity(folder, witness)
     try:
         identity.require()

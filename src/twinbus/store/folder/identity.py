@@ -14,6 +14,7 @@ back says so (`restored`), so that no number that was given out since is given o
 """
 
 import os
+import re
 from pathlib import Path
 
 from twinbus.errors import StoreGone
@@ -24,6 +25,7 @@ from twinbus.store.folder.tables import FILE_NAME
 
 IDENTITY_NAME = "identity"
 IDENTITY_BYTES = 16
+IDENTITY = re.compile("[0-9a-f]{32}")
 NEW = "new"
 ACCEPTED_SUFFIX = ".accepted"
 COMMITS_SUFFIX = ".commits"
@@ -93,7 +95,8 @@ class StoreIdentity:
 
     def keep(self) -> None:
         """The store is open and whole: from now on it must be found here. Durable before anything is committed."""
-        if self._own is None:
+        if self._own is None or not IDENTITY.fullmatch(self._own):
+            # Also in the place of one that was damaged, for that need not be what is read back.
             self._own = os.urandom(IDENTITY_BYTES).hex()
             write_private(self._folder / IDENTITY_NAME, f"{self._own}\n")
         if self._witness is not None:
@@ -111,6 +114,11 @@ def announce_new(witness: Path) -> None:
     make_folder(witness.parent)
     if not witness.exists():
         write_private(witness, f"{NEW}\n")
+
+
+def has_known_stores(witnesses: Path) -> bool:
+    """Whether any store that has its witness in this folder was ever in use."""
+    return any(_read(each) not in (None, "", NEW) for each in witnesses.glob("*") if each.name.isdecimal())
 
 
 def accept_loss(witness: Path) -> None:

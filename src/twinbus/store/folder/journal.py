@@ -23,6 +23,7 @@ file system's own journal, and with it for everything that a checkpoint writes a
 import contextlib
 import errno
 import os
+import re
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,6 +54,7 @@ SEARCH_STEP = 1 << 20
 BYTES_PER_READ = 96 << 10
 """Below the size from which on the allocator asks the system for fresh memory each time."""
 NAME_PREFIX = "journal-"
+SEGMENT_NAME = re.compile(f"{NAME_PREFIX}([0-9]{{12,}})")
 SPARE_NAME = "spare"
 
 
@@ -61,7 +63,9 @@ def segment_path(folder: Path, number: int) -> Path:
 
 
 def segment_numbers(folder: Path) -> list[int]:
-    return sorted(int(path.name.removeprefix(NAME_PREFIX)) for path in folder.glob(f"{NAME_PREFIX}*"))
+    """Only of names that we give: somebody may have put a copy beside a file before repairing it."""
+    names = (SEGMENT_NAME.fullmatch(path.name) for path in folder.glob(f"{NAME_PREFIX}*"))
+    return sorted(int(name[1]) for name in names if name)
 
 
 class SegmentFile:
@@ -89,6 +93,7 @@ class SegmentFile:
         descriptor = os.open(spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         segment = cls(path, descriptor, number, salt, first_sequence)
         try:
+            give_to_owner(descriptor, folder)
             segment._allocated = os.fstat(descriptor).st_size
             if segment._allocated > SPARE_BYTES_MAX:
                 # Not done when it was retired: it may have been read at that time.
@@ -340,11 +345,22 @@ def make_folder(folder: Path) -> None:
     """Create the folder and its parents if they are missing, for the owner alone, and make their names durable."""
     missing = [above for above in folder.parents if not above.exists()]
     for each in (*reversed(missing), folder):
-        each.mkdir(FOLDER_MODE, exist_ok=True)
+        if not each.is_dir():
+            each.mkdir(FOLDER_MODE, exist_ok=True)
+            give_to_owner(each, each.parent)
     for above in (folder, *missing):
         # A folder that we may enter but not read cannot be synced, and was not created here.
         with contextlib.suppress(PermissionError):
             sync_folder(above.parent)
+
+
+def give_to_owner(created: int | Path, folder: Path) -> None:
+    """What root creates, as in a repair at night, belongs to whom the folder does: that user has to use it next."""
+    if os.geteuid() == 0:
+        owner = folder.stat()
+        # Some file systems know no owners, or let root of another machine change none.
+        with contextlib.suppress(PermissionError):
+            os.chown(created, owner.st_uid, owner.st_gid)
 
 
 def sync_data(descriptor: int) -> None:

@@ -16,7 +16,14 @@ from twinbus.store.folder.checkpoint import empty_log, give_back_space, is_large
 from twinbus.store.folder.commit_mark import CommitMark
 from twinbus.store.folder.disk_space import space_of
 from twinbus.store.folder.identity import StoreIdentity
-from twinbus.store.folder.journal import SPARE_NAME, SegmentFile, make_folder, segment_numbers, segment_path
+from twinbus.store.folder.journal import (
+    SPARE_NAME,
+    SegmentFile,
+    give_to_owner,
+    make_folder,
+    segment_numbers,
+    segment_path,
+)
 from twinbus.store.folder.steady_writes import SteadyWrites
 from twinbus.store.folder.table_check import check_rows, check_tables, damage_in, set_aside
 from twinbus.store.folder.tables import (
@@ -129,6 +136,11 @@ class FolderMedium:
             return StoreUnavailable(
                 f"The disk of {self._folder} is full. Free some space; the store opens by itself then."
             )
+        if isinstance(error, PermissionError):
+            return StoreUnavailable(
+                f"{error.filename or self._folder} cannot be used: {error.strerror}. Give it to the user who serves the namespace; the "
+                "store opens by itself then."
+            )
         return StoreUnavailable(f"store {self._folder} failed: {error}. Repair the disk and reopen the store.")
 
     def release(self) -> None:
@@ -218,6 +230,7 @@ def is_damage(error: Exception) -> bool:
 def lock_folder(folder: Path) -> int:
     """Raises StoreInUse."""
     descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    give_to_owner(descriptor, folder)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -4,7 +4,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from twinbus.store.folder.journal import sync_folder
+from twinbus.store.folder.journal import give_to_owner, sync_folder
 
 OWNER_ALONE = 0o600
 BESIDE = ("", "-wal", "-shm")
@@ -19,6 +19,7 @@ def make_private(file: Path) -> None:
     """
     with suppress(FileExistsError):
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ALONE))
+        give_to_owner(file, file.parent)
     for suffix in BESIDE:
         # Existing files may be readable by others, or belong to another owner of a shared folder.
         with suppress(FileNotFoundError, PermissionError):
@@ -31,6 +32,7 @@ def write_private(file: Path, text: str) -> None:
     try:
         draft.unlink(missing_ok=True)
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWNER_ALONE), "wb") as opened:
+            give_to_owner(opened.fileno(), file.parent)
             opened.write(text.encode())
             opened.flush()
             os.fsync(opened.fileno())
