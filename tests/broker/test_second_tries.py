@@ -29,6 +29,7 @@ from twinbus.testing.simulation import Answer, EachReply, Simulation
 
 pytestmark = pytest.mark.one_node("between nodes: tests of the cluster")
 
+HOUR: Millis = 3_600_000
 PARTITIONED = QueueDescription("q", enable_partitioning=True)
 
 
@@ -221,17 +222,48 @@ def test_names_are_forgotten_after_their_time(sim: Simulation, queue: QueueEntit
     assert sim.receiver(queue.main, 9).ids() == ["a", "b", "a"]
 
 
-def test_names_that_ended_while_nobody_knew_them_are_forgotten_with_the_next_second_try(
+def test_names_that_ended_while_nobody_knew_them_are_known_from_the_next_second_try_on_and_forgotten_later(
     sim: Simulation, queue: QueueEntity
 ) -> None:
+    """Whoever wrote them may have had another clock."""
     send(sim, queue, "a")
     sim.restart()
     sim.advance(NAMES_KEPT + PRUNE_INTERVAL)
     queue = sim.entities.queue("q")
-    assert names_in_stores(sim, queue) == 1
-    send(sim, queue, "a")
-    sim.advance(1_000, 100)
+    send(sim, queue, "b")
+    sim.advance(NAMES_KEPT - 1, NAMES_KEPT - 1)
+    assert names_in_stores(sim, queue) == 2
+    sim.advance(PRUNE_INTERVAL + 1)
     assert names_in_stores(sim, queue) == 0
+
+
+@pytest.mark.parametrize("by", [HOUR, -HOUR], ids=["forward", "back"])
+def test_names_last_as_long_as_ever_when_the_clock_is_set(sim: Simulation, queue: QueueEntity, by: Millis) -> None:
+    (number,) = send(sim, queue, "a").numbers
+    sim.advance(NAMES_KEPT // 2)
+    sim.set_clock(by)
+    sim.advance(NAMES_KEPT // 2 - 1)
+    assert send(sim, queue, "a").numbers == [number]
+    sim.advance(PRUNE_INTERVAL + 1)
+    assert send(sim, queue, "a").numbers == [number + 1]
+
+
+@pytest.mark.parametrize("by", [HOUR, -HOUR], ids=["forward", "back"])
+def test_a_name_that_is_forgotten_takes_none_with_it_out_of_the_store_that_is_known(
+    sim: Simulation, queue: QueueEntity, by: Millis
+) -> None:
+    """The ends in the store are those of the clock as it was: whoever reads them next must find those that count still."""
+    send(sim, queue, "a")
+    sim.advance(NAMES_KEPT - 1, NAMES_KEPT - 1)
+    first = send(sim, queue, "b")
+    sim.set_clock(by)
+    second = send(sim, queue, "c")
+    sim.advance(PRUNE_INTERVAL + 1)
+    sim.restart()
+    queue = sim.entities.queue("q")
+    assert send(sim, queue, "b").numbers == first.numbers
+    assert send(sim, queue, "c").numbers == second.numbers
+    assert sim.receiver(queue.main, 9).ids() == ["a", "b", "c"]
 
 
 @both_ways

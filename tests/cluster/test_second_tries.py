@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from twinbus.broker.fragment import names
-from twinbus.broker.fragment.names import SecondTry
+from twinbus.broker.fragment.names import NAMES_KEPT, SecondTry
 from twinbus.broker.target import TargetName
 from twinbus.clock import Millis
 from twinbus.cluster.fronts.search import ASKED_EVERY, CHOOSY_MAX, WAIT_MAX
@@ -281,6 +281,25 @@ def test_what_was_on_two_lines_that_broke_is_sent_again_to_the_same_fragment_ove
     for port in sim.ports:
         port.run()
     second.cut(sim.now)
+    assert sent.waits
+    sim.has_stepped_lines = False
+    sim.connect()
+    sim.run()
+    assert sent.is_accepted
+    assert ids(sim, kind) == ["m"]
+
+
+@pytest.mark.rule("A4.6")
+def test_what_is_sent_again_after_the_clock_was_set_is_not_stored_again(
+    sim: ClusterSimulation, kind: str, send: Send
+) -> None:
+    sent, second = second_line(sim, send)
+    second.step(sim.now, is_back=False)
+    for port in sim.ports:
+        port.run()
+    second.cut(sim.now)
+    sim.set_clock(2 * NAMES_KEPT)
+    sim.advance(1_000, 100)
     assert sent.waits
     sim.has_stepped_lines = False
     sim.connect()

@@ -427,8 +427,10 @@ class Fragment:
     # Time
 
     def clock_stepped(self, by: Millis) -> None:
-        """Locks are for a duration. What is due or expires has its time in the store, and that stays."""
+        """Locks are for a duration, and so are names. What is due or expires has its time in the store, and that stays."""
         self.locks.clock_stepped(by)
+        if self._names is not None:
+            self._names.clock_stepped(by)
         if self.sessions is not None:
             self.sessions.clock_stepped(by)
         # All wakeups have moved, and what this one is for may not have.

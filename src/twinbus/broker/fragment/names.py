@@ -8,9 +8,13 @@ The rows are those of duplicate detection, and no fragment has both: where dupli
 is sent via such an entity goes to fragments that detect none. Unlike those, names are read when the first named message comes. Second
 tries are rare, there may be a hundred thousand fragments, and a store that is taken over is to be served soon. Names that nobody reads
 any more stay in the store until the next second try there.
+
+A name is known for a duration, from when it was written or read here. Its end in the store is a time of the clock as that was, which
+may have been set since, or be another machine's: it counts only when rows are dropped, and no row of a known name is.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from twinbus.broker.fragment.duplicates import KEYS_MAX, PRUNE_INTERVAL
@@ -21,7 +25,7 @@ from twinbus.store.changes import DuplicatesSeen, FragmentKey
 from twinbus.store.reads import KeysSeen
 
 NAMES_KEPT: Millis = 10 * 60_000
-"""Many times as long as anybody asks again, whose clock may be another one."""
+"""Many times as long as anybody asks again."""
 
 _NUMBER = "="
 
@@ -41,7 +45,8 @@ class Names:
         self._key = key
         self._broker = broker
         self._numbers: dict[str, int] = {}
-        self._ends: dict[str, Millis] = {}  # the first one ends first, unless the clock was set back
+        self._ends: dict[str, Millis] = {}  # the first one ends first
+        self._ends_stored: dict[str, Millis] = {}
         self._is_asked = self._is_read = False
         self._waiting: list[Callable[[Millis], None]] = []
 
@@ -59,7 +64,7 @@ class Names:
         if not isinstance(answer, FragmentUnavailable):
             for key, end in answer:
                 name, _, number = key.rpartition(_NUMBER)
-                self._numbers[name], self._ends[name] = int(number), end
+                self._numbers[name], self._ends[name], self._ends_stored[name] = int(number), now + NAMES_KEPT, end
             self._is_read = True
             self._plan()
         waiting, self._waiting = self._waiting, []
@@ -80,6 +85,7 @@ class Names:
         end = now + NAMES_KEPT
         self._numbers.update(zip(names, numbers, strict=True))
         self._ends.update(dict.fromkeys(names, end))
+        self._ends_stored.update(dict.fromkeys(names, end))
         self._plan()
         return DuplicatesSeen(self._key, [(f"{name}{_NUMBER}{self._numbers[name]}", end) for name in names])
 
@@ -87,12 +93,17 @@ class Names:
         return [self._numbers[name] for name in names]
 
     def forget(self, now: Millis) -> Millis:
-        """Drop what ended. Returns until when, 0 if there was nothing."""
-        ended = [name for name, end in self._ends.items() if end <= now]
-        for name in ended:
+        """Drop what ended. Returns until when: the store may drop what ended by then, of its own times. 0 if there was nothing."""
+        until: Millis = 0
+        for name in list(takewhile(lambda each: self._ends[each] <= now, self._ends)):
+            until = max(until, self._ends_stored.pop(name))
             del self._ends[name], self._numbers[name]
         self._plan()
-        return now if ended else 0
+        return min(until, min(self._ends_stored.values(), default=NEVER) - 1)
+
+    def clock_stepped(self, by: Millis) -> None:
+        self._ends = {name: end + by for name, end in self._ends.items()}
+        self._plan()
 
     def _plan(self) -> None:
         first = next(iter(self._ends.values()), NEVER)
