@@ -7,6 +7,7 @@ import pytest
 from tests.gateway.control_link import DISCHARGE, Control, active, answers, ask_in, condition
 from tests.gateway.front import Client, Front, payload
 from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED, Modified, Outcome, Rejected, TransactionalState
+from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.sections import DataBody, Sections, ValueBody, encode_sections
 from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Described, Long, Symbol, Timestamp, ULong, Value
@@ -361,6 +362,39 @@ def test_what_is_written_on_settled_messages_counts_as_well(front: Front, monkey
     client.run()
     assert [condition(each) for each in answers(client)] == [None]
     assert send(client, client.sender("orders"), txn_id, payload("x" * 300)) == ["amqp:resource-limit-exceeded"]
+
+
+def test_a_settlement_is_refused_if_what_it_writes_has_no_room_and_has_room_if_it_writes_nothing(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction_room, "SIZE_MAX", 500)
+    client = front.client()
+    control = Control(client)
+    held = [client.hold(), client.hold()]
+    txn_id = control.declare()
+    assert send(client, client.sender("orders"), txn_id, payload("x" * 900)) == [None]
+    noted = Rejected(error=ErrorCondition(condition="com.microsoft:dead-letter", info={Symbol("note"): "x"}))
+    outcomes: list[tuple[Outcome, str | None]] = [(noted, "amqp:resource-limit-exceeded"), (ACCEPTED, None)]
+    for (receiver, message), (outcome, refusal) in zip(held, outcomes, strict=True):
+        state = TransactionalState(txn_id=txn_id, outcome=outcome)
+        receiver.update(message.delivery_id, message.delivery_id, state)
+        client.run()
+        assert [condition(each) for each in answers(client)] == [refusal]
+
+
+def test_a_session_state_is_cleared_in_a_transaction_that_has_no_room_for_a_new_one(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction_room, "SIZE_MAX", 500)
+    front.sim.queue(QueueDescription("talks", requires_session=True))
+    client = front.client()
+    client.receiver("talks", session_filter={Symbol("com.microsoft:session-filter"): "s"})
+    node, txn_id = client.node("talks/$management"), Control(client).declare()
+    assert send(client, client.sender("talks"), txn_id, payload("x" * 900, group_id="s")) == [None]
+    for state, code in ((b"x", 403), (None, 200)):
+        wanted = {"session-id": "s", "session-state": state}
+        reply = ask_in(client, node, txn_id, "set-session-state", wanted)
+        assert reply["statusCode"] == code
 
 
 def test_what_the_open_transactions_of_all_connections_hold_in_memory_has_a_limit(

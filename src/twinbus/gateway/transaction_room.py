@@ -25,7 +25,10 @@ class TransactionRoom:
         self._size_at_most = 0
 
     def check(self, holder: Holder, size: int) -> None:
-        """Raise if there is no room for this many bytes more. The first message of a connection has room, unless all hold too much."""
+        """Raise if there is no room for this many bytes more. The first message of a connection has room, unless all hold too much;
+        what needs no room always has it."""
+        if not size:
+            return
         held = holder.size_bytes
         if held and held + size > SIZE_MAX:
             raise QuotaExceeded(

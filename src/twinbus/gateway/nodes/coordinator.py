@@ -160,8 +160,7 @@ class Transactions:
                 raise ArgumentError(
                     "The state names no outcome. Settle a message in a transaction as accepted, rejected, released or modified."
                 )
-            if added := added_bytes(outcome):
-                self.check_room(added)
+            self.check_room(added_bytes(outcome))
             home = self.home(state.txn_id, session)
         except MessagingError as error:
             reply(error)
@@ -221,7 +220,6 @@ class CoordinatorBinding:
         """The control link is gone: everything it declared is rolled back."""
         for txn_id in self._declared:
             self._transactions.rollback(txn_id, now)
-        self._declared.clear()
 
 
 def read_request(payload: bytes) -> Declare | Discharge:
