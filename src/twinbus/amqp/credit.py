@@ -73,7 +73,6 @@ class ReceiverCredit:
         and are counted later."""
         if delivery_count is None:
             return
-        skipped = distance(add(self.delivery_count, uncounted), delivery_count)
-        if skipped > 0:
-            self.delivery_count = add(self.delivery_count, skipped)
-            self.left = max(0, self.left - skipped)
+        skipped = max(0, distance(add(self.delivery_count, uncounted), delivery_count))
+        self.delivery_count = add(self.delivery_count, skipped)
+        self.left = max(0, self.left - skipped)

@@ -118,13 +118,13 @@ def _boolean(value: Value) -> bytes:
 def _uint(value: Value) -> bytes:
     if value == 0:
         return b"\x43"
-    return _CODE_U8(0x52, value) if 0 < value < 256 else _CODE_U32(0x70, value)
+    return _CODE_U8(0x52, value) if value < 256 else _CODE_U32(0x70, value)
 
 
 def _ulong(value: Value) -> bytes:
     if value == 0:
         return b"\x44"
-    return _CODE_U8(0x53, value) if 0 < value < 256 else _CODE_U64(0x80, value)
+    return _CODE_U8(0x53, value) if value < 256 else _CODE_U64(0x80, value)
 
 
 def _int(value: Value) -> bytes:

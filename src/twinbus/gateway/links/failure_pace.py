@@ -50,7 +50,7 @@ class FailurePace:
 
     @property
     def rests_until(self) -> Millis:
-        return self._failed_at + self._rest if self._rest else 0
+        return self._failed_at + self._rest
 
     def is_worse_than(self, other: "FailurePace") -> bool:
         return self._count > other._count

@@ -101,7 +101,7 @@ def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
     if not ordered:
         return []
     first, last = ordered[0], ordered[-1]
-    if last - first == len(ordered) - 1 and first >= 0:  # nearly always: a burst of one link, answered whole
+    if last - first == len(ordered) - 1 and first != -1:  # nearly always: a burst of one link, answered whole
         return [(first, last)]
     runs, last = [], first
     for number in ordered[1:]:

@@ -394,7 +394,6 @@ class ReceiverBinding:
         self._grant(0)
         if self._unsettled:
             self._give_back(list(self._unsettled), now)
-            self._unsettled.clear()
         if self._pace is not None:
             self._left_paces.leave(self.path, self._pace)
         self._queue.detach(self, now)

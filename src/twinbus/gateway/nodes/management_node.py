@@ -142,6 +142,6 @@ def too_many_pending() -> ServerBusy:
 
 def timeout_of(request: Request) -> Millis:
     timeout = request.properties.get(wire_names.SERVER_TIMEOUT)
-    if isinstance(timeout, int) and 0 < timeout < TIMEOUT_DEFAULT:
-        return timeout
+    if isinstance(timeout, int) and timeout > 0:
+        return min(timeout, TIMEOUT_DEFAULT)
     return TIMEOUT_DEFAULT
