@@ -1,10 +1,13 @@
 """Frames like the one before are taken in a run: the result is that of frames which come one by one."""
 
 from random import Random
+from types import ModuleType
 
 import pytest
 
 from tests.amqp.wire import NOON, Script, Wire
+from twinbus.amqp import dispositions as dispositions_module
+from twinbus.amqp import session as session_module
 from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED
 from twinbus.amqp.codec.frame_runs import UINT_CODE, disposition_shape, transfer_shape
 from twinbus.amqp.codec.performatives import RECEIVER, Detach, Transfer
@@ -13,6 +16,7 @@ from twinbus.amqp.codec.transfer_writer import TransferWriter, encode_dispositio
 from twinbus.amqp.events import Deliveries, Dispositions, Event, LinkDetached, OversizeDelivery
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
+from twinbus.amqp.session import PATIENCE_MAX
 
 
 def frames(data: bytes) -> list[bytes]:
@@ -62,6 +66,20 @@ class Senders:
                 found.append((event.link.handle, event.delivery_id, event.size))
         return found, self.theirs.windows.incoming_count
 
+    def tagged(self, tag_size: int, count: int) -> bytes:
+        self.links[0].transfers([(bytes(tag_size), b"payload")] * count)
+        return self.wire.client.connection.data_to_send()
+
+    def taken_singly(self, data: bytes) -> int:
+        """How many of these transfers the server has to take apart: the others are taken with those before."""
+        pos = count = 0
+        while pos < len(data):
+            end = pos + int.from_bytes(data[pos : pos + 4], "big")
+            assert self.theirs.transfer_frame(data, pos + 8, end)
+            count += 1
+            pos = self.theirs.transfer_run(data, pos + 8, end, len(data))
+        return count
+
 
 @pytest.mark.parametrize("seed", range(30))
 def test_transfers_of_one_read_are_those_that_came_one_by_one(seed: int) -> None:
@@ -99,6 +117,20 @@ def test_a_frame_that_is_longer_than_what_has_arrived_is_taken_when_the_rest_is_
     assert (len(found), count) == (1, 9)
 
 
+def test_transfers_alike_are_taken_at_once_also_of_a_sender_that_changes_its_ways() -> None:
+    senders = Senders()
+    for tag_size in range(12):
+        data = senders.tagged(tag_size, 3 * PATIENCE_MAX)
+        assert senders.taken_singly(data) <= PATIENCE_MAX
+        assert senders.taken_singly(data) == 1
+
+
+def test_a_few_transfers_unlike_the_others_now_and_then_are_taken_singly_and_the_others_at_once() -> None:
+    senders = Senders()
+    data = b"".join(senders.tagged(4, 5) + senders.tagged(7, 2) for _ in range(100))
+    assert senders.taken_singly(data) == 1 + 2 * 100
+
+
 def test_transfers_like_those_of_a_link_that_is_gone_are_not_taken() -> None:
     script = Script().open()
     script.begin()
@@ -128,6 +160,37 @@ def test_a_transfer_like_others_amid_the_frames_of_another_delivery_ends_its_lin
     assert script.end.only(LinkDetached).error is not None
 
 
+@pytest.mark.parametrize("count", [2, 100])
+def test_transfers_alike_of_one_read_are_taken_apart_once(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    senders = Senders()
+    data = senders.tagged(4, count)
+    read = monkeypatch_count(monkeypatch, session_module, "read_transfer")
+    assert len(senders.take([data])[0]) == count
+    # To take the first, and to remember its shape.
+    assert len(read) == 2
+
+
+def test_dispositions_alike_of_one_read_are_taken_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    receivers = Receivers()
+    data = receivers.settled_one_by_one(100)
+    read = monkeypatch_count(monkeypatch, dispositions_module, "read_disposition")
+    assert len(receivers.take([data])[0]) == 100
+    assert len(read) == 2
+
+
+def monkeypatch_count(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> list[object]:
+    """The arguments of each call from now on."""
+    calls: list[object] = []
+    original = getattr(module, name)
+
+    def counted(*arguments: object) -> object:
+        calls.append(arguments)
+        return original(*arguments)
+
+    monkeypatch.setattr(module, name, counted)
+    return calls
+
+
 class Receivers:
     """A client with two links on which it has received, and settles what it was sent."""
 
@@ -155,6 +218,16 @@ class Receivers:
                 link.settle(number, number, ACCEPTED if random.random() < 0.9 else RELEASED)
             else:
                 link.update(number, number, ACCEPTED)
+            pieces.append(self.wire.client.connection.data_to_send())
+        return b"".join(pieces)
+
+    def settled_one_by_one(self, count: int) -> bytes:
+        first = self.theirs[0].transfers([(b"%016d" % number, b"payload") for number in range(count)])
+        assert first is not None
+        self.wire.run()
+        pieces = []
+        for number in range(first, first + count):
+            self.ours[0].settle(number, number, ACCEPTED)
             pieces.append(self.wire.client.connection.data_to_send())
         return b"".join(pieces)
 

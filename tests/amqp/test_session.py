@@ -288,6 +288,15 @@ def test_our_window_is_announced_again_before_it_is_used_up() -> None:
     assert sum(len(event.deliveries) for event in wire.server.take(Deliveries)) == 50
 
 
+def test_our_window_is_announced_again_where_no_message_is_whole_yet() -> None:
+    script = Script(incoming_window=4).open()
+    script.begin()
+    script.sender()
+    for count in (0, 1):
+        script.say(Transfer(handle=0, delivery_id=0, delivery_tag=b"t", more=True), payload=b"part")
+        assert [each.incoming_window for each in script.heard() if isinstance(each, Flow)] == [4] * count
+
+
 def test_a_burst_larger_than_our_window_arrives_whole() -> None:
     wire = Wire(server={"incoming_window": 4}).open()
     session, _ = wire.session()

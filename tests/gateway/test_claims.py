@@ -122,6 +122,19 @@ def test_an_expired_token_closes_the_node_for_requests(front: Front) -> None:
     assert status(node.ask(peek, request)) == (401, "amqp:unauthorized-access")
 
 
+def test_a_link_ends_with_its_token_though_links_were_looked_at_just_before(front: Front) -> None:
+    client = front.client(None)
+    cbs = client.node("$cbs")
+    put_token(client, cbs, "orders", ROOT)
+    put_token(client, cbs, "talks", ROOT, lifetime=10 * LIFETIME)
+    client.sender("orders")
+    assert front.sim.now % 1_000 == 0
+    client.advance(LIFETIME + CLOCK_SKEW - 1)
+    assert conditions(client) == []
+    client.advance(1)
+    assert conditions(client) == ["com.microsoft:auth-failed"]
+
+
 def test_a_message_session_is_free_when_the_token_of_its_holder_has_run_out(front: Front) -> None:
     client, other = front.client(None), front.client()
     put_token(client, client.node("$cbs"), "talks", ROOT, lifetime=10_000)

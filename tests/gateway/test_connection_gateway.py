@@ -38,6 +38,7 @@ from twinbus.gateway.connection_gateway import (
     TOKEN_WAIT,
     UNREAD_SIZE_MAX,
 )
+from twinbus.model import wire_names
 from twinbus.model.descriptions import AuthorizationRule, QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 from twinbus.model.wire_names import TRANSFER_DESTINATION_ADDRESS
@@ -161,6 +162,14 @@ def test_what_is_sent_settled_and_taken_or_refused_at_once_leaves_what_still_wai
     assert client.gateway.connection.inflow.size == 0
 
 
+def test_the_very_first_message_of_a_client_if_it_is_refused_leaves_what_still_waits(front: Front) -> None:
+    client = front.client()
+    hang(front, True)
+    client.sender("orders").transfers([(b"1", b"\x00"), (b"2", payload("x"))])
+    client.run()
+    assert client.gateway.connection.inflow.count == 1
+
+
 def test_a_message_over_the_limit_that_was_sent_settled_leaves_what_still_waits(front: Front) -> None:
     """It was never taken, so there is nothing of it to let go."""
     client = front.client()
@@ -197,13 +206,24 @@ def test_whoever_has_much_waiting_is_not_read_from_while_a_store_is_behind(front
     assert not greedy.gateway.is_flooded
 
 
-def test_a_connection_whose_requests_for_messages_wait_is_not_read_from(front: Front) -> None:
+@pytest.mark.parametrize(
+    "operation",
+    [
+        wire_names.PEEK_MESSAGE,
+        wire_names.PEEK_MERGED,
+        wire_names.PEEK_RANGE,
+        wire_names.PREVIEW_REPAIR,
+        wire_names.RECEIVE_BY_SEQUENCE_NUMBER,
+        wire_names.GET_SESSION_STATE,
+    ],
+)
+def test_a_connection_whose_requests_for_messages_wait_is_not_read_from(front: Front, operation: str) -> None:
     """Each is small and its answer is not: whoever reads none of the answers could ask for all of them."""
     client = front.client()
     client.hold()
     node = client.node("orders/$management")
     client.gateway.pause()
-    node.send("com.microsoft:peek-message", {})
+    node.send(operation, {})
     assert node.answers() == []
     assert client.gateway.is_flooded
     client.gateway.resume(front.sim.now)

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -201,6 +201,21 @@ def test_deliveries_of_several_fragments_count_in_their_own() -> None:
     assert added(book.take_all()) == expected(Cause.RECEIVE, 2, [SMALL, FOUR_UNITS]) + expected(
         Cause.RECEIVE, 7, [SMALL]
     )
+
+
+@pytest.mark.rule("D1")
+@pytest.mark.parametrize(("count", "row_count"), [(2, 2), (3, 3), (4, 1)])
+def test_a_burst_has_rows_of_its_own_up_to_the_limit_of_a_second(count: int, row_count: int) -> None:
+    def rows_of(do: Callable[[LinkMeter], None]) -> list[int]:
+        book = OperationsBook(SimClock(), exact_per_second_max=3)
+        do(meter_on(book))
+        return [row.operations for row in book.take_all()]
+
+    messages = [SMALL] * count
+    expected_rows = [count // row_count] * row_count
+    assert rows_of(lambda meter: meter.sent(messages, numbers_in(0, count))) == expected_rows
+    assert rows_of(lambda meter: meter.delivered(deliveries(0, messages))) == expected_rows
+    assert rows_of(lambda meter: meter.peeked(stored(0, messages))) == expected_rows
 
 
 def test_above_the_limit_nothing_of_a_message_is_held() -> None:

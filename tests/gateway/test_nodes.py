@@ -23,7 +23,7 @@ from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.amqp.session import Session
 from twinbus.broker.commands import Peek
 from twinbus.broker.outcomes import Defer
-from twinbus.gateway.links.session_attach import TICKS_AT_EPOCH
+from twinbus.gateway.links.session_attach import TICKS_AT_EPOCH, WAIT_DEFAULT, wait_of
 from twinbus.gateway.nodes import request_links
 from twinbus.gateway.nodes.management_node import PENDING_MAX, TIMEOUT_DEFAULT, timeout_of
 from twinbus.gateway.nodes.request_message import Request
@@ -419,6 +419,30 @@ def test_replies_that_nobody_takes_are_limited(front: Front, limit: str, monkeyp
     assert node.answers() == []
 
 
+def test_replies_that_are_given_up_do_not_count_any_more_before_the_client_has_heard_of_it(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_links, "WAITING_MAX", 2)
+    client = front.client()
+    node = client.node("orders/$management")
+    node.replies.grant(0)
+    client.run()
+    for _ in range(2):
+        node.send("com.microsoft:peek-message", {})
+    waiting_size = client.gateway.held_back_size
+    assert waiting_size > 0
+    request = Sections(application_properties={"operation": "com.microsoft:peek-message"}, body=ValueBody({}))
+    node.requests.transfer(encode_sections(request), b"3")
+    client.gateway.receive(client.connection.data_to_send(), front.sim.now)
+    front.sim.run()
+    assert client.gateway.held_back_size == 0
+    client.run()
+    (gone,) = client.take(LinkDetached)
+    assert gone.error is not None
+    assert gone.error.description is not None
+    assert f"2 replies of {waiting_size} bytes" in gone.error.description
+
+
 def test_a_reply_is_not_too_large_for_a_link_that_others_do_not_wait_on(
     front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -543,6 +567,14 @@ def test_a_request_that_is_not_answered_in_time_times_out_once(front: Front) -> 
     front.sim.ports[0].is_hung = False
     client.run()
     assert node.answers() == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"), [(None, WAIT_DEFAULT), (UInt(0), WAIT_DEFAULT), (UInt(1), 1), ("1", WAIT_DEFAULT)]
+)
+def test_a_receiver_waits_for_a_session_as_long_as_it_asks_for(asked: Value, given: int) -> None:
+    assert wait_of({Symbol("com.microsoft:timeout"): asked}) == given
+    assert wait_of(None) == WAIT_DEFAULT
 
 
 @pytest.mark.parametrize(

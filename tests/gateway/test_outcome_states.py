@@ -84,3 +84,4 @@ def test_a_whole_burst_is_one_range() -> None:
 
 def test_deliveries_that_nobody_waits_for_make_no_range_with_others() -> None:
     assert [(first, last) for first, last in ranges([-1, 1, -1]) if last >= 0] == [(1, 1)]
+    assert [(first, last) for first, last in ranges([-1, 2, -1, 3]) if last >= 0] == [(2, 3)]

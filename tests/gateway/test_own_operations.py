@@ -17,6 +17,7 @@ from twinbus.gateway.requests.handlers import HANDLERS
 from twinbus.model.descriptions import QueueDescription, TopicDescription
 from twinbus.model.message_limits import TIMES_COUNT_MAX
 from twinbus.model.packed_payloads import unpack
+from twinbus.model.wire_names import SEQUENCE_BITS
 
 NODE = "spread/$management"
 
@@ -440,6 +441,19 @@ def test_our_own_operations_are_billed_by_what_they_did(client: Client) -> None:
     assert sorted(operations(client)) == [("management", 1, 0), ("settle", 2, 2)]
     node.ask("com.twinbus:claim", {"message-count": Int(4)})
     assert operations(client) == [("empty_receive", 1, 0)]
+
+
+def test_claims_and_removals_are_billed_where_their_messages_lie(client: Client, node: NodeClient) -> None:
+    fill(client, 5)
+    client.front.book.take_all()
+    ranges = claimed_from(node, 5)
+    fragments = sorted(first >> SEQUENCE_BITS for first in ranges.values[::2])
+    assert len(set(fragments)) == 5
+    found = sorted((row.cause.value, row.fragment) for row in client.front.book.take_all())
+    assert found == [("receive", fragment) for fragment in fragments]
+    node.ask("com.twinbus:delete-claimed", {"ranges": ranges})
+    found = sorted((row.cause.value, row.fragment) for row in client.front.book.take_all())
+    assert found == [("settle", fragment) for fragment in fragments]
 
 
 def claimed_from(node: NodeClient, count: int) -> Array:

@@ -1,5 +1,6 @@
 """The sections of a delivery, to the byte where a client reads them so."""
 
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -258,6 +259,24 @@ def test_rows_that_somebody_looks_at_are_encoded_as_they_are_one_by_one() -> Non
         MessageState.ACTIVE,
         MessageState.DEFERRED,
     }
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        {"state": MessageState.DEFERRED},
+        {"state": MessageState.DEFERRED, "due_at": -5},
+        {"delivery_count": 2},
+        {"due_at": 9_000},
+        {"expires_at": 61_000},
+        {"enqueued_sequence_number": 5},
+    ],
+    ids=str,
+)
+def test_a_row_that_differs_from_the_one_before_in_one_fact_is_encoded_with_its_own(difference: dict[str, Any]) -> None:
+    facts: dict[str, Any] = {"enqueued_at": 1_000, "expires_at": NEVER}
+    rows = [StoredMessage(7 + step, PLAIN, **{**facts, **(difference if step % 2 else {})}) for step in range(4)]
+    assert encode_peeked(rows) == [encode_peeked_row(row) for row in rows]
 
 
 @pytest.mark.parametrize(

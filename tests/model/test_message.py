@@ -39,7 +39,7 @@ from twinbus.model.content import (
 from twinbus.model.delivery import encode_delivery
 from twinbus.model.identity import LIFETIME_MAX
 from twinbus.model.message import check_batch_size, is_front_too_large, read_content, sent_size, split_batch
-from twinbus.model.message_limits import BATCH_SIZE_MAX, HEADER_SIZE_MAX, PROPERTY_SIZE_MAX
+from twinbus.model.message_limits import BATCH_COUNT_MAX, BATCH_SIZE_MAX, HEADER_SIZE_MAX, PROPERTY_SIZE_MAX
 from twinbus.model.rules.view import SYSTEM_PROPERTIES, FilterView
 
 PING = Symbol("application/vnd.ms-servicebus-ping")
@@ -449,6 +449,19 @@ def test_a_batch_holds_whole_messages_and_its_envelope_counts_for_nothing() -> N
 def test_a_batch_is_split_however_its_sections_are_described_and_ends_with_its_footer(descriptor: bytes) -> None:
     payload = b"\x00" + descriptor + encode_value(body(b"1")) + body(body(b"2")) + section(0x78, {})
     assert split_batch(payload) == [body(b"1"), body(b"2")]
+
+
+@pytest.mark.parametrize(
+    ("front", "back"),
+    [(b"", b""), (properties_section(), header()), (b"\x00\x80" + bytes(7) + b"\x70\x45", b"")],
+    ids=["usual", "not in order", "with a long descriptor"],
+)
+def test_a_batch_holds_a_limited_number_of_messages_in_whatever_form_and_order_its_sections_are(
+    front: bytes, back: bytes
+) -> None:
+    assert len(split_batch(front + body() * BATCH_COUNT_MAX + back)) == BATCH_COUNT_MAX
+    with pytest.raises(MessageTooLarge, match=f"more than {BATCH_COUNT_MAX} messages"):
+        split_batch(front + body() * (BATCH_COUNT_MAX + 1) + back)
 
 
 @pytest.mark.parametrize(("size", "counted"), [(255, 260), (256, 264)])

@@ -70,8 +70,22 @@ def test_a_filter_that_says_more_is_tested_after_its_conditions() -> None:
     assert compiled("a = 1 AND a = 2").test is not None
 
 
+@pytest.mark.parametrize("pattern", ["'x%'", "@p", "'x!%' ESCAPE '!'", "@p ESCAPE @q"])
+def test_a_condition_beside_a_pattern_that_is_given_is_one(pattern: str) -> None:
+    assert compiled(f"a LIKE {pattern} AND b = 1", p="x", q="!").conditions == (((Scope.USER, "b"), 1),)
+
+
 @pytest.mark.parametrize(
-    "text", ["a = 1 OR b = 2", "NOT a = 1", "a = b", "a > 1", "a = 1 AND 1/b > 0", "a LIKE b AND b = 1"]
+    "text",
+    [
+        "a = 1 OR b = 2",
+        "NOT a = 1",
+        "a = b",
+        "a > 1",
+        "a = 1 AND 1/b > 0",
+        "a LIKE b AND b = 1",
+        "a LIKE 'x' ESCAPE c AND b = 1",
+    ],
 )
 def test_what_a_filter_does_not_need_or_could_hide_its_error_is_no_condition(text: str) -> None:
     rule = compiled(text)

@@ -19,6 +19,7 @@ RANGES: list[tuple[type, int, int]] = [
     (Byte, -(2**7), 2**7 - 1),
     (Short, -(2**15), 2**15 - 1),
     (Int, -(2**31), 2**31 - 1),
+    (int, -(2**31), 2**31 - 1),
     (Long, -(2**63), 2**63 - 1),
 ]
 
@@ -26,10 +27,18 @@ RANGES: list[tuple[type, int, int]] = [
 @pytest.mark.parametrize(("kind", "lowest", "highest"), RANGES)
 def test_a_number_keeps_the_type_of_the_former_within_its_range(kind: type, lowest: int, highest: int) -> None:
     former = kind(1)
-    for value, expected in ((lowest, lowest), (highest, highest), (str(highest), highest), (5.0, 5), ("5.0", 5)):
+    fitting = [
+        (lowest, lowest),
+        (highest, highest),
+        (str(lowest), lowest),
+        (str(highest), highest),
+        (5.0, 5),
+        ("5.0", 5),
+    ]
+    for value, expected in fitting:
         found = converted_like(former, value)
         assert (found, type(found)) == (expected, kind)
-    for other in (lowest - 1, highest + 1, 5.5, "5.5", "five", str(highest + 1), True, b"5"):
+    for other in (lowest - 1, highest + 1, 5.5, "5.5", "five", str(lowest - 1), str(highest + 1), True, b"5"):
         assert converted_like(former, other) is other
 
 

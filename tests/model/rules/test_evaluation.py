@@ -187,6 +187,9 @@ def test_joined_text_is_bounded() -> None:
     long = "x" * 20_000
     with pytest.raises(FilterError, match="longer than 32768"):
         outcome_of_user("a + a = 'x'", a=long)
+    assert outcome_of_user("a + b = c", a=long, b="y" * 12_768, c=long + "y" * 12_768) is True
+    with pytest.raises(FilterError, match="longer than 32768"):
+        outcome_of_user("a + b = c", a=long, b="y" * 12_769, c="")
 
 
 def test_times_differ_by_durations() -> None:

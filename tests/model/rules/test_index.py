@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.model.rules.printer import print_filter
 from tests.model.rules.strategies import NAMES, evaluable_filters, messages
 from tests.model.rules.views import content_of, view_of
-from twinbus.errors import EntityAlreadyExists, EntityNotFound, FilterError, QuotaExceeded
+from twinbus.errors import ArgumentError, EntityAlreadyExists, EntityNotFound, FilterError, QuotaExceeded
 from twinbus.model.content import application_properties
 from twinbus.model.descriptions import (
     CorrelationFilter,
@@ -264,6 +264,15 @@ def test_a_second_rule_of_the_same_name_is_refused() -> None:
         index.add_rule("s", RuleDescription("R", FalseFilter()))
     index.add_rule("t", RuleDescription("r"))
     assert index.rules("s") == [RuleDescription("r")]
+
+
+def test_a_rule_that_exists_is_restored_and_one_that_does_not_compile_any_more_matches_nothing() -> None:
+    index: RuleIndex[str] = RuleIndex()
+    fine, faulty = RuleDescription("fine", SqlFilter("a = 1")), RuleDescription("faulty", SqlFilter("a ="))
+    assert index.restore_rule("s", fine) is None
+    assert isinstance(index.restore_rule("t", faulty), ArgumentError)
+    assert (index.rules("s"), index.rules("t")) == ([fine], [faulty])
+    assert copied(index, view_of({"a": 1})) == [("s", False)]
 
 
 def test_a_rule_that_is_not_there_cannot_be_removed() -> None:

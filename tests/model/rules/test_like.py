@@ -36,6 +36,8 @@ def test_a_pattern_matches_what_the_naive_matcher_says(text: str, pattern: str, 
         ("%a_%b", "axb", True),
         ("%ab_%b%", "abx", False),
         ("%ab_%b%", "abxb", True),
+        ("%a_c%c", "abc", False),
+        ("%a_c%c", "abcc", True),
     ],
 )
 def test_percent_is_any_text_and_underscore_any_character(pattern: str, text: str, expected: bool) -> None:
