@@ -191,6 +191,16 @@ def test_a_key_that_is_empty_is_damage_with_its_file(tmp_path: Path, text: str) 
     folder.close()
 
 
+@pytest.mark.parametrize("found", [bytes(60), b"\xa5" * 60, b"key\x01\n"])
+def test_a_key_that_is_no_text_is_damage_with_its_file(tmp_path: Path, found: bytes) -> None:
+    """It has no checksum, but nobody wrote it either: a power cut may leave zeros."""
+    (tmp_path / "key").write_bytes(found)
+    folder = DataFolder(tmp_path)
+    with pytest.raises(StoreDamaged, match=r"key is damaged: the key is not the one that was written"):
+        folder.root_rule(None)
+    folder.close()
+
+
 WRITE_WITH_LITTLE_ROOM = """
 import resource, signal, sys
 from pathlib import Path

@@ -1,5 +1,6 @@
 """A disk that is nearly full: no messages are taken, receivers go on, and what they leave behind makes room again."""
 
+import errno
 import os
 import sqlite3
 from pathlib import Path
@@ -269,6 +270,57 @@ def test_without_space_for_a_segment_the_last_one_goes_on(tmp_path: Path, disk: 
     store.catch_up()
     assert segment_numbers(tmp_path) == [1, 2]
     store.close()
+
+
+def test_a_file_system_that_takes_no_more_files_stops_senders_and_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has bytes left, so only the next segment shows it."""
+    store = FolderStore(tmp_path, StoreLimits(segment_entries_max=4))
+    real = os.open
+
+    def refuse(path: os.PathLike[str], flags: int, *mode: int) -> int:
+        if flags & os.O_CREAT and not Path(path).exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return real(path, flags, *mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        holding(store, *(row(number) for number in range(1, 11)))
+        for number in range(1, 9):
+            store.commit([Removed(HERE, [number])])
+            store.catch_up()
+            store.rest()
+            assert store.room_left() is RoomLeft.NONE
+        assert numbers(everything(store)) == [9, 10]
+    store.rest()
+    store.wait_for_checkpoint()
+    assert segment_numbers(tmp_path) == [2]
+    assert store.room_left() is RoomLeft.ENOUGH
+    store.commit([Enqueued(HERE, [row(11)])])
+    store.close()
+    store = FolderStore(tmp_path)
+    assert numbers(everything(store)) == [9, 10, 11]
+    store.close()
+
+
+def test_a_store_that_is_closed_where_no_more_files_are_taken_keeps_its_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FolderStore(tmp_path)
+    holding(store, row(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(SegmentFile, "create", raise_no_space)
+        with pytest.raises(StoreUnavailable, match="no space for a checkpoint"):
+            store.checkpoint()
+        store.close()
+    store = FolderStore(tmp_path)
+    assert numbers(everything(store)) == [1]
+    store.close()
+
+
+def raise_no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_segment_has_space_ahead_for_what_removes_messages(tmp_path: Path, disk: Disk) -> None:

@@ -353,12 +353,12 @@ class DurableStore:
         with _Failing(self):
             self._catch_up()
             self._finish_checkpoint()
-            self._seal()
+            is_sealed = self._seal()
             while len(self._layers) > 1 and self._start_checkpoint():
                 self._finish_checkpoint()
                 if self._checkpoint_thread().is_out_of_space:
                     break
-        if len(self._layers) > 1:
+        if len(self._layers) > 1 or not is_sealed:
             raise StoreUnavailable(f"There is no space for a checkpoint of {self._medium}. Free some space.")
 
     def wait_for_checkpoint(self) -> None:
@@ -437,7 +437,7 @@ class DurableStore:
                 checkpoints.hurry()
         elif self._is_full(1) and self._room.fits_segment():
             self._drop_checkpointed()
-            self._seal()
+            checkpoints.is_out_of_space = not self._seal()
         self._is_overfull = is_running and self._is_full(self._limits.backlog_factor)
 
     def _is_full(self, factor: float) -> bool:
@@ -457,12 +457,21 @@ class DurableStore:
             entries = sum([layer.entry_count for layer in self._layers])
             self._limits.budget.record(id(self), entries, sum([layer.segment.end for layer in self._layers]))
 
-    def _seal(self) -> None:
-        """Begin a new segment, unless nothing is in the top one."""
+    def _seal(self) -> bool:
+        """Begin a new segment, unless nothing is in the top one. False if the disk has no space for it, or takes no more files: the top
+        one goes on."""
         top = self._layers[-1]
         if top.fragments:
-            fresh = self._medium.create_segment(top.segment.number + 1, top.segment.next_sequence)
+            number = top.segment.number + 1
+            try:
+                fresh = self._medium.create_segment(number, top.segment.next_sequence)
+            except OSError as error:
+                # If it has its name already, nothing more may be appended before it.
+                if not self._medium.is_lack_of_space(error) or number in self._medium.segment_numbers():
+                    raise
+                return False
             self._layers.append(Layer(fresh))
+        return True
 
     def _start_checkpoint(self) -> bool:
         """Of everything that is sealed, as far as there is space for it; whether it was started. Rows that are gone by now are left

@@ -138,8 +138,9 @@ def _checksum(text: str) -> str:
 def _read_checked(file: Path) -> str | None:
     """The first line; None if it is not what was written. A line alone, as people and earlier versions write it, is taken as it is."""
     lines = file.read_bytes().decode(errors="replace").strip().split("\n")
+    is_text = lines[0].isascii() and lines[0].isprintable()  # and not what a disk has in the place of it, such as zeros
     is_wrong = (len(lines) > 1 and _checksum(lines[0]) != lines[1]) or len(lines) > 2 or SUM_INSIDE.search(lines[0])
-    return None if is_wrong else lines[0].strip()
+    return None if is_wrong or not is_text else lines[0].strip()
 
 
 def _read_key(file: Path) -> str:
