@@ -11,6 +11,8 @@ from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.sections import DataBody, Sections, ValueBody, encode_sections
 from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Described, Long, Symbol, Timestamp, ULong, Value
+from twinbus.amqp.connection import NAMED_COST
+from twinbus.amqp.dispositions import TOGETHER_IN_TRANSACTION
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.broker.entity import topic_placement
@@ -23,6 +25,7 @@ from twinbus.gateway.transaction_room import TransactionRoom
 from twinbus.model import wire_names
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message_limits import MESSAGE_SIZE_MAX
+from twinbus.testing.messages import make_message
 
 NOT_ALLOWED = "amqp:not-allowed"
 
@@ -173,6 +176,25 @@ def test_a_settlement_without_an_outcome_that_nobody_waits_for_stops_the_commit(
     client.run()
     assert condition(control.ask(DISCHARGE, txn_id, False)) == "com.microsoft:argument-error"
     assert active(front) == 1
+
+
+def test_more_deliveries_than_a_transaction_may_have_are_refused_together_however_they_are_taken(front: Front) -> None:
+    client = front.client()
+    count = 2 * TOGETHER_IN_TRANSACTION
+    front.sim.send(front.sim.entities.queue("orders"), *[make_message(str(number)) for number in range(count)])
+    receiver = client.receiver("orders", credit=count)
+    taken = client.received()
+    txn_id = Control(client).declare()
+    state = TransactionalState(txn_id=txn_id, outcome=ACCEPTED)
+    receiver.update(taken[0].delivery_id, taken[-1].delivery_id, state)
+    data = client.connection.data_to_send()
+    while data or client.gateway.is_behind:
+        client.gateway.receive(data, front.sim.now, NAMED_COST * (TOGETHER_IN_TRANSACTION - 1))
+        data = b""
+    client.run()
+    assert {condition(answer) for answer in answers(client)} == {"amqp:resource-limit-exceeded"}
+    assert front.sim.entities.queue("orders").main.fragments[0].locks.enlisted == set()
+    assert TOGETHER_IN_TRANSACTION > MESSAGES_MAX
 
 
 def test_a_settlement_that_failed_unheard_stops_the_commit(front: Front) -> None:

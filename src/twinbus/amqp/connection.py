@@ -25,6 +25,7 @@ The caller passes bytes and time:
     for event in connection.lost(): ...                 when the socket is gone, whoever closed it
 """
 
+from collections.abc import Callable
 from enum import Enum, auto
 
 from twinbus.amqp.channels import Channels
@@ -69,7 +70,7 @@ FRAME_COST = 512
 form: a frame of twenty bytes that begins a session costs as much work as a message."""
 NAMED_COST = 32
 """Bytes that each delivery counts which a disposition with a range names. The frame is small, and the range may be of all deliveries
-that are unsettled, again and again."""
+that are unsettled, again and again. What is more than the share is left to the next call."""
 NOISE_FORGOTTEN_AFTER: Millis = 10_000
 
 
@@ -100,6 +101,7 @@ class Connection:
         self._is_open_sent = False
         self._is_reported_closed = False
         self._share = NO_LIMIT
+        self._kept = b""  # what came behind a range that is not done
         self.frame_count = 0
         """Frames that arrived so far, without transfers and dispositions in their common form."""
         self._noise_count = 0
@@ -119,6 +121,8 @@ class Connection:
         self._now = self._last_received = now
         self._share = share
         reader, frame_count = self._reader, self.frame_count
+        if self._kept:
+            data, self._kept = self._kept + data, b""
         size = len(data) + (reader.unread_size if reader.unread else 0)
         if self.state is not State.CLOSED:
             self._read(data)
@@ -198,7 +202,8 @@ class Connection:
     @property
     def is_behind(self) -> bool:
         """The last call used its share up before it had read everything."""
-        return bool(self._reader.unread) and self.state is not State.CLOSED and not self._handshake.is_deciding
+        is_any_left = bool(self._reader.unread or self._kept) or self._reports.rest is not None
+        return is_any_left and self.state is not State.CLOSED and not self._handshake.is_deciding
 
     # What the application calls.
 
@@ -254,6 +259,10 @@ class Connection:
 
     def _read_frames(self, received: bytes) -> None:
         sessions, share, reader, reports = self._channels.by_remote_channel, self._share, self._reader, self._reports
+        reports.ranged_count_max = share // NAMED_COST
+        if reports.rest is not None and not self._is_rest_done(reports.rest):
+            self._kept = received
+            return
         for frame_type, channel, mark, data, start, end in reader.frames(received, share):
             # Only a handful of frames in the life of a connection are neither transfers nor dispositions.
             if mark == TRANSFER_MARK and frame_type == AMQP_FRAME:
@@ -265,7 +274,7 @@ class Connection:
             elif mark == DISPOSITION_MARK and frame_type == AMQP_FRAME:
                 session = sessions.get(channel)
                 if session is not None and session.dispositions.frame(data, start, end):
-                    if share <= NAMED_COST * reports.ranged_count:
+                    if reports.rest is not None or share <= NAMED_COST * reports.ranged_count:
                         break
                     if end <= reader.last_start:
                         reader.taken_to = session.dispositions.run(data, start, end, reader.last_start)
@@ -275,6 +284,13 @@ class Connection:
             share -= max(FRAME_COST, end - start)
             if share <= NAMED_COST * reports.ranged_count or self._handshake.is_deciding or self.state is State.CLOSED:
                 break
+
+    def _is_rest_done(self, rest: Callable[[], None]) -> bool:
+        """Of a range that an earlier call began with; false if there is no time for anything else in this one."""
+        reports = self._reports
+        reports.rest = None
+        rest()
+        return reports.rest is None and self._share > NAMED_COST * reports.ranged_count
 
     def _frame_received(self, frame_type: int, channel: int, body: bytes) -> None:
         if frame_type == PROTOCOL_HEADER:

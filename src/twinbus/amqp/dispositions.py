@@ -3,13 +3,16 @@
 A receiver in settle mode `first` settles at once. One in settle mode `second` states an outcome, leaves the delivery
 unsettled, and waits for the sender to settle it. Unsettled deliveries are kept here by their delivery-id until they are
 settled, or their link is gone. Ids are serial numbers; ranges may be far wider than what is known here, and may wrap.
+
+A range of very many is taken in parts, as large as the share of each call of the connection; what the peer sent behind it waits.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from twinbus.amqp.codec.delivery_state import DeliveryState
+from twinbus.amqp.codec.delivery_state import DeliveryState, TransactionalState
 from twinbus.amqp.codec.frame_runs import UINT_CODE, DispositionShape, disposition_shape
 from twinbus.amqp.codec.performatives import RECEIVER, Disposition
 from twinbus.amqp.codec.transfer_reader import DISPOSITION_MARK, read_disposition
@@ -24,6 +27,10 @@ RANGES_FACTOR = 10
 """How often the dispositions of one read may name all deliveries that can be unsettled. A frame is small and its range is
 not: without a limit, a few thousand frames could use up all memory."""
 
+TOGETHER_IN_TRANSACTION = 1_000
+"""Deliveries of one disposition in a transaction that are reported together: they are settled all or none. Many times as many as a
+transaction may have, so whoever names more is refused each part."""
+
 SPARSE_BYTES = 1_024
 """Of a dictionary for each entry: several times what it needs."""
 
@@ -37,16 +44,25 @@ class Unsettled(dict[int, L], Generic[L]):
 
     def known(self, first: int, last: int) -> list[int]:
         """The ids of first..last that are here, in order."""
+        return self.known_of(self.candidates(first, last), first, last)
+
+    def candidates(self, first: int, last: int) -> Sequence[int]:
+        """Those of first..last that are here are among these, in order; no more than there are here."""
         count = span(first, last)
         if count <= len(self):
-            numbers = range(first, first + count)
-            if numbers.stop > MASK:
-                return [number for each in numbers if (number := each & MASK) in self]
-            return [number for number in numbers if number in self]
-        found = [number for number in self if distance(first, number) >= 0 and distance(number, last) >= 0]
+            return range(first, first + count)
         if self.__sizeof__() > SPARSE_BYTES * (len(self) + 1):
             self._compact()
-        return found
+        return list(self)
+
+    def known_of(self, candidates: Sequence[int], first: int, last: int) -> list[int]:
+        """Those of first..last that are here, of some of its candidates."""
+        if not isinstance(candidates, range):
+            inside = [each for each in candidates if distance(first, each) >= 0 and distance(each, last) >= 0]
+            return [number for number in inside if number in self]
+        if candidates.stop > MASK:
+            return [number for each in candidates if (number := each & MASK) in self]
+        return [number for number in candidates if number in self]
 
     def _compact(self) -> None:
         """A dictionary keeps the places of what was removed, and to go through it takes as long as if all were still there."""
@@ -60,6 +76,17 @@ class Unsettled(dict[int, L], Generic[L]):
             if self.get(number) is link:
                 del self[number]
         unsettled.clear()
+
+
+class _Range(NamedTuple):
+    """Of a disposition."""
+
+    role: bool
+    first: int
+    last: int
+    settled: bool
+    state: DeliveryState | None
+    candidates: Sequence[int]  # as they were when it came; some may be gone since
 
 
 class SessionDispositions:
@@ -138,16 +165,34 @@ class SessionDispositions:
         self._apply(disposition.role, disposition.first, last, disposition.settled, disposition.state)
 
     def _apply(self, role: bool, first: int, last: int, settled: bool, state: DeliveryState | None) -> None:
-        self._reports.ranged_count += min(span(first, last), len(self.outgoing if role is RECEIVER else self._updated))
-        if self._reports.ranged_count > RANGES_FACTOR * self._unsettled_count_max:
+        table: Unsettled[Any] = self.outgoing if role is RECEIVER else self._updated
+        is_in_transaction = isinstance(state, TransactionalState)
+        candidates = table.known(first, last) if is_in_transaction else table.candidates(first, last)
+        self._apply_some(_Range(role, first, last, settled, state, candidates), 0)
+
+    def _apply_some(self, named: "_Range", start: int) -> None:
+        """As many deliveries as this call has room for, and at least one; the rest is left to a later one (`Reports.rest`)."""
+        role, first, last, settled, state, candidates = named
+        reports, end = self._reports, len(candidates)
+        stop = start + max(1, reports.ranged_count_max - reports.ranged_count)
+        if isinstance(state, TransactionalState):
+            stop = max(stop, start + TOGETHER_IN_TRANSACTION)
+            end -= TOGETHER_IN_TRANSACTION  # so the last part has as many
+        if stop >= end:
+            stop = len(candidates)
+        reports.ranged_count += stop - start
+        if reports.ranged_count > RANGES_FACTOR * self._unsettled_count_max:
             raise ConnectionFault(
-                f"Dispositions name {self._reports.ranged_count} deliveries at once. Settle each delivery once.",
+                f"Dispositions name {reports.ranged_count} deliveries at once. Settle each delivery once.",
                 RESOURCE_LIMIT_EXCEEDED,
             )
+        if stop < len(candidates):
+            reports.rest = partial(self._apply_some, named, stop)
         if role is RECEIVER:
-            self._apply_to_outgoing(self.outgoing.known(first, last), settled, state)
+            known = self.outgoing.known_of(candidates[start:stop], first, last)
+            self._apply_to_outgoing(known, settled, state)
             return
-        for number in self._updated.known(first, last):
+        for number in self._updated.known_of(candidates[start:stop], first, last):
             receiver = self._updated[number]
             tag = receiver.updated[number]
             if settled:

@@ -5,6 +5,7 @@ detached the link). Calls on a link that is gone are therefore not errors: they 
 reported ends in exactly one `LinkDetached`, whatever ended it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -171,6 +172,10 @@ class Reports:
         self._dispositions: Dispositions | None = None
         self.ranged_count = 0
         """Deliveries that dispositions with a range named since the last `take`, each counted every time it is named."""
+        self.ranged_count_max = 0
+        """As many of them as there is time for in this call."""
+        self.rest: Callable[[], None] | None = None
+        """Takes more of a range of which there was no time for all. Nothing else is read before."""
 
     def add(self, event: Event) -> None:
         self.link = None
