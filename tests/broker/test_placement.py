@@ -250,6 +250,14 @@ def test_a_full_queue_takes_nothing_more_until_something_leaves(sim: Simulation)
     assert sim.send(queue, big[3]).good == {0}
 
 
+def test_a_queue_takes_messages_until_its_size_is_reached(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("small"))
+    message = make_message("m")
+    queue.main.fragments[0].settings.size_max_bytes = 2 * len(message.content)
+    assert sim.send(queue, message, message).good == {0, 1}
+    assert isinstance(sim.send(queue, message).errors[0], QuotaExceeded)
+
+
 def test_dead_letters_count_in_the_size_of_their_queue(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("small", max_size_mb=1))
     sim.send(queue, make_message("m", body=bytes(900_000)))
@@ -347,6 +355,12 @@ def test_a_message_that_only_a_store_under_strain_can_take_is_refused_for_now(
     transaction = sim.transaction()
     with pytest.raises(ServerBusy):
         transaction.send(queue, [make_message("d", partition_key="order-2")], sim.now)
+
+
+def test_a_store_takes_messages_until_more_wait_than_may(sim: Simulation, queue: QueueEntity) -> None:
+    for port in sim.ports:
+        port.waiting_bytes = WAITING_BYTES_MAX
+    assert sim.send(queue, make_message("m")).good == {0}
 
 
 def test_messages_are_received_and_settled_while_the_store_is_under_strain(

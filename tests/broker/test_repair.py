@@ -216,10 +216,13 @@ def test_a_dead_letter_goes_back_to_its_message_session(sim: Simulation) -> None
     assert sim.receiver(queue.main, 1, session=lock).ids() == ["m"]
 
 
-def test_duplicate_detection_does_not_drop_what_comes_home(sim: Simulation) -> None:
+@pytest.mark.parametrize("destination", [None, "once", "ONCE"])
+def test_duplicate_detection_does_not_drop_what_comes_home(sim: Simulation, destination: str | None) -> None:
+    """Whether or not home is named."""
     queue = sim.queue(QueueDescription("once", enable_partitioning=True, requires_duplicate_detection=True))
     bury(sim, queue, "m")
-    assert count(repaired(sim, queue.dead_letter)) == 1
+    assert count(repaired(sim, queue.dead_letter, destination=destination)) == 1
+    assert queue.transfer_counts().active == 0
     assert names(sim, queue.main) == ["m"]
 
 
@@ -398,11 +401,11 @@ def test_a_repair_that_makes_no_sense_is_refused(
     assert queue.dead_letter.counts().active == 1
 
 
-@pytest.mark.parametrize("destination", [None, "q"])
+@pytest.mark.parametrize(("destination", "said"), [(None, "Name a destination"), ("q", "'q' is where the messages are")])
 def test_messages_that_are_no_dead_letters_need_another_place_to_go(
-    sim: Simulation, queue: QueueEntity, destination: str | None
+    sim: Simulation, queue: QueueEntity, destination: str | None, said: str
 ) -> None:
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match=said):
         _ = sim.ask(queue.main, Repair(1, 9, destination=destination)).value
 
 
@@ -545,6 +548,15 @@ def test_a_message_that_is_too_large_for_its_new_place_is_found_among_those_that
     assert sim.ask(plain.main, Repair(1, 9, destination="other")).value.numbers == [1]
     sim.tick()
     assert (other.main.counts().active, plain.transfer_dead_letter.counts().active) == (0, 1)
+
+
+def test_a_message_without_a_session_id_is_not_moved_among_message_sessions() -> None:
+    sim = Simulation()
+    plain, ordered = sim.queue(QueueDescription("plain")), sim.queue(QueueDescription("ordered", requires_session=True))
+    sim.send(plain, make_message("in s", session_id="s"), make_message("without"))
+    assert sim.ask(plain.main, Repair(1, 9, destination="ordered")).value.numbers == [1, 2]
+    sim.tick()
+    assert (ordered.main.counts().active, plain.transfer_dead_letter.counts().active) == (1, 1)
 
 
 def test_a_message_that_gets_an_id_that_its_new_place_knows_is_a_duplicate_there() -> None:

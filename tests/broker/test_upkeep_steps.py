@@ -54,25 +54,43 @@ def test_all_that_has_expired_is_gone_after_one_tick() -> None:
     assert queue.main.counts().active == 0
 
 
+def asked_for_due(sim: Simulation) -> list[DueRows | DueFacts]:
+    """What the store is asked for from now on."""
+    asked = list[DueRows | DueFacts]()
+    (broker,) = sim.brokers
+    query = broker.query
+
+    def noticed(read: object, done: object) -> None:
+        if isinstance(read, DueRows | DueFacts):
+            asked.append(read)
+        query(read, done)  # type: ignore[arg-type]
+
+    broker.query = noticed  # type: ignore[method-assign]
+    return asked
+
+
 def test_fragments_of_a_store_take_turns() -> None:
     sim = Simulation()
     queues = [sim.queue(QueueDescription(name)) for name in ("a", "b")]
     for queue in queues:
         schedule(sim, queue, *[str(number) for number in range(2 * DUE_COUNT_MAX)])
     sim.clock.advance(10_000)
-    asked = list[object]()
-    (broker,) = sim.brokers
-    query = broker.query
-
-    def noticed(read: object, done: object) -> None:
-        if isinstance(read, DueRows | DueFacts):
-            asked.append(read.fragment)
-        query(read, done)  # type: ignore[arg-type]
-
-    broker.query = noticed  # type: ignore[method-assign]
+    asked = asked_for_due(sim)
     once(sim)
     keys = [queue.main.fragments[0].key for queue in queues]
-    assert asked[:4] == [*keys, *keys]
+    assert [read.fragment for read in asked[:4]] == [*keys, *keys]
+
+
+@pytest.mark.parametrize(("count", "is_unread"), [(DUE_COUNT_MAX - 1, False), (DUE_COUNT_MAX + 1, True)])
+def test_contents_of_messages_are_not_read_where_very_many_are_due(count: int, is_unread: bool) -> None:
+    sim = Simulation()
+    queue = sim.queue(QueueDescription("q"))
+    schedule(sim, queue, *[str(number) for number in range(count)])
+    sim.clock.advance(10_000)
+    asked = asked_for_due(sim)
+    once(sim)
+    assert [read.count_max for read in asked] == [DUE_COUNT_MAX, DUE_UNREAD_MAX][: 1 + is_unread]
+    assert queue.main.counts().active == count
 
 
 def test_a_store_that_falls_behind_is_left_alone_until_it_does_not() -> None:

@@ -770,6 +770,17 @@ def test_a_scan_skips_a_long_run_of_removed_rows(folder: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("numbers", [[1], [1, 3, 5], [2, 3, 4], [1, 5, 3], [4, 3, 2], []])
+def test_no_rows_of_the_tables_are_found_but_those_that_are_asked_for(folder: Path, numbers: list[int]) -> None:
+    with closing(FolderStore(folder)) as store:
+        holding(store, *(row(number, b"content %d" % number) for number in range(1, 6)))
+        store.checkpoint()
+        with store._tables().snapshot(HERE) as found:
+            sums = found.sums(numbers)
+            assert found.contents(sums) == {number: b"content %d" % number for number in numbers}
+            assert sorted(found.rows(numbers)) == sorted(numbers)
+
+
 def test_a_fragment_key_of_the_largest_kind_is_kept(folder: Path) -> None:
     store = FolderStore(folder)
     store.commit([FragmentCreated((1 << 40) - 1)])

@@ -441,6 +441,18 @@ def test_an_older_server_is_refused(here: PostgresPlace, monkeypatch: pytest.Mon
         opened(here)
 
 
+@pytest.mark.parametrize(
+    ("default", "wanted"),
+    [("off", "on"), ("local", "on"), ("remote_write", "on"), ("on", "on"), ("remote_apply", "remote_apply")],
+)
+def test_a_commit_is_as_durable_as_the_database_says_and_never_less_than_on_the_disk_of_the_standby(
+    postgres_dsn: str, default: str, wanted: str
+) -> None:
+    connection = Connection(make_conninfo(postgres_dsn, options=f"-c synchronous_commit={default}"), "durable")
+    assert connection.one("SHOW synchronous_commit") == (wanted,)
+    connection.close()
+
+
 @pytest.mark.parametrize(("name", "value"), [("SESSION", "SELECT 1 / 0"), ("SERVER_VERSION_MIN", 990_000)])
 def test_a_connection_that_cannot_be_used_is_closed_and_says_why(
     here: PostgresPlace, monkeypatch: pytest.MonkeyPatch, name: str, value: object

@@ -86,6 +86,22 @@ def test_a_backend_that_is_frozen_alone_is_left_behind(
     store.close()
 
 
+def test_a_watch_ticks_by_itself_once_there_is_a_connection(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch, ticked = ConnectionWatch(tick_s=0.01), threading.Event()
+
+    def tick() -> None:
+        watch._tick_s = 3600  # once is enough
+        ticked.set()
+
+    monkeypatch.setattr(watch, "tick", tick)
+    connection = Connection(postgres_dsn, "watched")
+    watch.add(connection.raw, "watched", PATIENCE)
+    assert ticked.wait(10)
+    connection.close()
+
+
 def test_a_slow_statement_within_its_patience_is_left_alone(postgres_dsn: str) -> None:
     watch = ConnectionWatch(tick_s=3600)
     connection = Connection(postgres_dsn, "slow")
