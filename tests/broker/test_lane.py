@@ -12,6 +12,7 @@ from twinbus.broker.fragment.lane import (
     WIDE_COUNT_MAX,
     Lane,
 )
+from twinbus.broker.held_contents import without_content
 from twinbus.broker.wide_lanes import WideLanes
 from twinbus.errors import EntityDisabled
 from twinbus.model.descriptions import QueueDescription
@@ -85,6 +86,24 @@ def test_a_scan_brings_what_lies_beyond_until_it_finds_nothing() -> None:
     assert lane.wants_fill
     lane.fill([], [])
     assert (lane.beyond, lane.wants_fill) == (0, False)
+
+
+@pytest.mark.parametrize("back", [1, 2, 3])
+@pytest.mark.parametrize("found", [0, 1])
+def test_what_comes_back_without_its_content_while_a_scan_is_under_way_is_found_by_the_next_one(
+    back: int, found: int
+) -> None:
+    """Also the last one that memory covered, where the scan finds nothing behind it."""
+    lane = open_lane(1, 2, 3)
+    taken = lane.take(3)
+    lane.admit_beyond(found, 4)
+    lane.start_fill()
+    lane.put_back(without_content(taken[back - 1], None))
+    rows = [row(4)][:found]
+    lane.fill(rows, rows)
+    assert (ready(lane), lane.beyond, lane.tail) == ([], 1 + found, back - 1)
+    assert lane.filter_below == 3 + found, "those that are still locked are not handed over again"
+    assert lane.wants_fill
 
 
 def test_more_than_memory_has_room_for_lies_beyond_the_last_that_is_kept() -> None:

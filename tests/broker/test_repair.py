@@ -184,6 +184,14 @@ def test_messages_are_repaired_by_number(sim: Simulation, queue: QueueEntity) ->
     assert queue.main.counts().active == 1
 
 
+def test_as_many_numbers_as_may_be_named_at_a_time_are_repaired(sim: Simulation) -> None:
+    plain = sim.queue(QueueDescription("plain"))
+    bury(sim, plain, "a", "b", "c")
+    wanted = Repair(1, 9, numbers=[1, 3, *range(4, REPAIRED_NUMBERS_MAX + 2)])
+    assert sim.ask(plain.dead_letter, wanted).value.numbers == [1, 3]
+    assert names(sim, plain.main) == ["a", "c"]
+
+
 def test_messages_that_somebody_holds_are_left_alone(sim: Simulation, queue: QueueEntity) -> None:
     bury(sim, queue, *map(str, range(20)))
     holder = sim.receiver(queue.dead_letter, 3)
@@ -401,7 +409,9 @@ def test_a_repair_that_makes_no_sense_is_refused(
     assert queue.dead_letter.counts().active == 1
 
 
-@pytest.mark.parametrize(("destination", "said"), [(None, "Name a destination"), ("q", "'q' is where the messages are")])
+@pytest.mark.parametrize(
+    ("destination", "said"), [(None, "Name a destination"), ("q", "'q' is where the messages are")]
+)
 def test_messages_that_are_no_dead_letters_need_another_place_to_go(
     sim: Simulation, queue: QueueEntity, destination: str | None, said: str
 ) -> None:

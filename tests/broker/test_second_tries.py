@@ -22,7 +22,7 @@ from twinbus.errors import (
 )
 from twinbus.model.descriptions import EntityStatus, QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import Message
-from twinbus.store.changes import fragment_index
+from twinbus.store.changes import fragment_index, fragment_key
 from twinbus.testing.faulty_store import Fault
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import Answer, EachReply, Simulation
@@ -220,6 +220,19 @@ def test_names_are_forgotten_after_their_time(sim: Simulation, queue: QueueEntit
     assert names_in_stores(sim, queue) == 0
     send(sim, queue, "a")
     assert sim.receiver(queue.main, 9).ids() == ["a", "b", "a"]
+
+
+def test_a_name_is_forgotten_from_its_end_on_and_not_before(sim: Simulation) -> None:
+    known = names.Names(fragment_key(1, 0), sim.brokers[0])
+    known.take(["first"], [1], 1_000)
+    known.take(["second"], [2], 2_000)
+    assert known.next_end == 1_000 + NAMES_KEPT + PRUNE_INTERVAL
+    assert known.forget(999 + NAMES_KEPT) == 0
+    assert known.forget(1_000 + NAMES_KEPT) == 1_000 + NAMES_KEPT
+    assert known.next_end == 2_000 + NAMES_KEPT + PRUNE_INTERVAL
+    assert known.numbers(["second"]) == [2]
+    with pytest.raises(KeyError):
+        known.numbers(["first"])
 
 
 def test_names_that_ended_while_nobody_knew_them_are_known_from_the_next_second_try_on_and_forgotten_later(

@@ -86,9 +86,7 @@ def test_a_backend_that_is_frozen_alone_is_left_behind(
     store.close()
 
 
-def test_a_watch_ticks_by_itself_once_there_is_a_connection(
-    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_watch_ticks_by_itself_once_there_is_a_connection(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     watch, ticked = ConnectionWatch(tick_s=0.01), threading.Event()
 
     def tick() -> None:
