@@ -66,6 +66,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._is_upgraded = True
         self._admission.http_gone(self)
         super().handle_websocket_upgrade()
+        # It leads back to this, and nothing more is read here.
+        self.parser = None  # type: ignore[assignment]
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

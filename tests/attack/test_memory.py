@@ -6,6 +6,7 @@ import gc
 import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TypeVar
 import pytest
 from websockets.frames import Frame, Opcode
 
-from tests.attack.attacker import hello, websocket_frames
+from tests.attack.attacker import attach, hello, websocket_frames
 from twinbus import bounded_http
 from twinbus.amqp.codec.composites import Composite, encode_composite
 from twinbus.amqp.codec.delivery_state import Rejected
@@ -35,7 +36,7 @@ from twinbus.amqp.codec.performatives import (
 )
 from twinbus.amqp.codec.sasl import Init, SaslCredentials, plain_credentials
 from twinbus.amqp.codec.sections import MessageProperties, Sections, ValueBody, encode_sections
-from twinbus.amqp.codec.terminus import Source, Target
+from twinbus.amqp.codec.terminus import Coordinator, Source, Target
 from twinbus.amqp.codec.types import Int, Long
 from twinbus.broker import held_contents
 from twinbus.client.connecting.token_sources import sign
@@ -295,6 +296,64 @@ async def test_unfinished_bodies_of_requests_count_as_incomplete_messages(tmp_pa
             writer.close()
         assert answers == {"HTTP/1.1 201", "HTTP/1.1 503"}
         await until(lambda: server.reassembly.size == 0)
+
+
+def links(server: NamespaceServer) -> bytes:
+    """A connection that uses whatever a connection can have."""
+    targets: list[Target | Coordinator] = [
+        Target(address=address) for address in ("orders", "$cbs", "orders/$management")
+    ]
+    senders = [attach(f"to {handle}", handle, target) for handle, target in enumerate([*targets, Coordinator()])]
+    receiver = Attach(name="from", handle=9, role=RECEIVER, source=Source(address="orders"), target=Target())
+    return b"".join((hello(credentials_of(server)), *senders, frame(receiver)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "says", "until_seen"),
+    [
+        ("AMQP", links, b"from"),
+        ("a WebSocket", lambda _: UPGRADE, b"\r\n\r\n"),
+        ("HTTP", lambda _: b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", b"200"),
+    ],
+)
+async def test_a_connection_that_has_ended_leaves_nothing_to_the_collector(
+    tmp_path: Path, kind: str, says: Callable[[NamespaceServer], bytes], until_seen: bytes
+) -> None:
+    """It seldom runs, and would find those of thousands of connections: everybody would wait for it."""
+
+    async def come_and_go(server: NamespaceServer) -> None:
+        reader, writer = await connected(server.amqp_port)
+        writer.write(says(server))
+        seen = b""
+        while until_seen not in seen:
+            piece = await reader.read(1_024)
+            assert piece, seen
+            seen += piece
+        writer.close()
+        await until(lambda: server.admission.socket_count == 0)
+
+    async with serving(tmp_path) as server:
+        await come_and_go(server)
+        gc.collect()
+        before = Counter(type(each) for each in gc.get_objects())
+
+        def left() -> list[str]:
+            more = Counter(type(each) for each in gc.get_objects()) - before
+            names = [f"{found.__module__}.{found.__name__}" for found, count in more.items() if count >= 10]
+            return [name for name in names if name.startswith(("twinbus", "uvicorn", "websockets", "starlette"))]
+
+        gc.disable()
+        try:
+            for _ in range(10):
+                await come_and_go(server)
+            for _ in range(100):
+                # The last ones may still be ending.
+                await asyncio.sleep(0.005)
+                if not left():
+                    break
+            assert left() == []
+        finally:
+            gc.enable()
 
 
 # Answers that nobody reads

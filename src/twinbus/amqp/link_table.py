@@ -6,6 +6,7 @@ Each side numbers links by handles of its own: frames that arrive carry the peer
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.performatives import RECEIVER, UINT_MAX, Attach, Detach
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 class LinkTable:
     def __init__(self, session: "Session", context: ConnectionContext) -> None:
-        self._session = session
+        # The session has this. Without circles nothing of a connection that has ended is left to the collector.
+        self._session_ref = ref(session)
         self._context = context
         self.remote_handle_max = UINT_MAX
         self.by_remote_handle: dict[int, Link] = {}
@@ -32,6 +34,12 @@ class LinkTable:
         self._unanswered: dict[tuple[str, bool], Link] = {}
         """Links that we attached, by name and direction: the answer does not carry our handle."""
         self._handle_hint = 0
+
+    @property
+    def _session(self) -> "Session":
+        session = self._session_ref()
+        assert session is not None, "whoever calls this comes from it"
+        return session
 
     @property
     def is_empty(self) -> bool:

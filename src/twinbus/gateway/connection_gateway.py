@@ -66,16 +66,6 @@ class ConnectionGateway:
         self._is_paused = False
         self._weight = Weight(now)
         self._wake = wake
-        self._handlers: dict[type[Any], Callable[[Any, Millis], None]] = {
-            Deliveries: self._deliveries,
-            Dispositions: self._dispositions,
-            CreditChanged: self._credit_changed,
-            LinkAttached: self._link_attached,
-            LinkDetached: self._link_detached,
-            OversizeDelivery: self._oversize,
-            SaslInit: self._sasl_init,
-            Opened: self._opened,
-        }
         namespace.traffic.connections_opened += 1
 
     def receive(self, data: bytes, now: Millis, share: int = NO_LIMIT) -> None:
@@ -171,11 +161,10 @@ class ConnectionGateway:
         self._bindings.clear()
 
     def _handle_all(self, events: list[Event], now: Millis) -> None:
-        handlers = self._handlers
         for event in events:
-            handler = handlers.get(type(event))
+            handler = _HANDLERS.get(type(event))
             if handler is not None:
-                handler(event, now)
+                handler(self, event, now)
 
     def _deliveries(self, event: Deliveries, now: Millis) -> None:
         binding = self._bindings.get(event.link)
@@ -230,7 +219,7 @@ class ConnectionGateway:
             event.link.end()
 
     def _opened(self, event: Opened, now: Millis) -> None:
-        self._attachment.who = who_of(event.open)
+        self._attachment.opened_by(who_of(event.open))
         if self.refusal is not None:
             self.connection.close(self.refusal)
 
@@ -278,3 +267,15 @@ class ConnectionGateway:
             self.connection.close(
                 Unauthorized(f"No valid token for {TOKEN_WAIT // 1000} seconds. Put one on $cbs after connecting.")
             )
+
+
+_HANDLERS: dict[type[Any], Callable[[ConnectionGateway, Any, Millis], None]] = {
+    Deliveries: ConnectionGateway._deliveries,
+    Dispositions: ConnectionGateway._dispositions,
+    CreditChanged: ConnectionGateway._credit_changed,
+    LinkAttached: ConnectionGateway._link_attached,
+    LinkDetached: ConnectionGateway._link_detached,
+    OversizeDelivery: ConnectionGateway._oversize,
+    SaslInit: ConnectionGateway._sasl_init,
+    Opened: ConnectionGateway._opened,
+}

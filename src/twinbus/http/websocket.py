@@ -71,6 +71,8 @@ class WebSocketConnection:
         finally:
             self._gateway.lost(self._clock.now())
             self.cut()
+            # With what ended them they keep this, and nothing but the collector would free it.
+            self._tasks = []
 
     async def _read(self) -> None:
         while (message := await self._socket.receive())["type"] == "websocket.receive":

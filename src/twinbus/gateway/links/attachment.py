@@ -21,10 +21,10 @@ from twinbus.broker.consumer import SessionLock
 from twinbus.broker.target import Target, WayIn
 from twinbus.clock import Millis
 from twinbus.errors import ArgumentError, MessagingError, NotAllowed
-from twinbus.gateway.addresses import EntityNode, resolve
+from twinbus.gateway.addresses import resolve
 from twinbus.gateway.authorization import Grants
 from twinbus.gateway.links.bindings import Bindings
-from twinbus.gateway.links.link_meter import LinkMeter
+from twinbus.gateway.links.link_meter import LinkMeters
 from twinbus.gateway.links.receiver_attach import ReceiverAttach
 from twinbus.gateway.links.receiver_binding import ReceiverBinding
 from twinbus.gateway.links.sender_binding import CREDIT as SENDER_CREDIT
@@ -71,12 +71,13 @@ class Attachment:
         self._homes = TransactionHomes(namespace.entities)
         self._transactions = Transactions(self._homes, namespace.new_transaction, namespace.transaction_room)
         self.reads = ReadTurns()
-        self.who = ""  # what the client called itself when it opened the connection
+        self._meters = LinkMeters(namespace.book)
         self._receivers = ReceiverAttach(
-            bindings, namespace.traffic, self._meter_of, self._transactions, self._homes, wake
+            bindings, namespace.traffic, self._meters, self._transactions, self._homes, wake
         )
         self._cbs = CbsNode(namespace.entities, namespace.rules, namespace.traffic, namespace.web_tokens)
-        self._management = ManagementNode(grants, namespace, self._transactions, self._is_held_here)
+        # What is passed on must not refer to this: only the collector would free it when the connection is gone.
+        self._management = ManagementNode(grants, namespace, self._transactions, partial(_is_held, bindings))
 
     def bind(self, link: Link, now: Millis) -> None:
         """Accept the link, now or once a message session is free. Raises MessagingError if it must be refused."""
@@ -92,6 +93,10 @@ class Attachment:
         else:
             assert isinstance(link, OutgoingLink)
             self._bind_outgoing(link, address, now)
+
+    def opened_by(self, who: str) -> None:
+        """What the client called itself."""
+        self._meters.who = who
 
     def tick(self, now: Millis) -> None:
         self._management.tick(now)
@@ -149,7 +154,7 @@ class Attachment:
             target,
             path,
             self._namespace.traffic.of(node.path),
-            self._meter_of(node),
+            self._meters.of(node),
             self._transactions,
             now=now,
             message_size_max=size_max,
@@ -157,9 +162,6 @@ class Attachment:
             wake=self._wake,
         )
         self._homes.attached(link, address, is_sender=True)
-
-    def _meter_of(self, node: EntityNode) -> LinkMeter:
-        return LinkMeter.of(self._namespace.book, node, self.who)
 
     def _via(self, target: Target, destination: Value, now: Millis) -> tuple[WayIn, int]:
         """Where messages go that are sent via this entity, and how large they may be at their destination. The sender
@@ -215,12 +217,9 @@ class Attachment:
                 respond(Response.failed(error))
                 return
             named = self._receiver_named(text_of(request.properties.get(ASSOCIATED_LINK)))
-            self._management.handle(request, node, path, named, self._meter_of(node), now, respond)
+            self._management.handle(request, node, path, named, self._meters.of(node), now, respond)
 
         return handle
-
-    def _is_held_here(self, lock: SessionLock) -> bool:
-        return any(isinstance(each, ReceiverBinding) and each.session is lock for each in self._bindings.values())
 
     def _receiver_named(self, link_name: str) -> ReceiverBinding | None:
         if link_name:
@@ -228,6 +227,10 @@ class Attachment:
                 if isinstance(binding, ReceiverBinding) and link.name == link_name:
                     return binding
         return None
+
+
+def _is_held(bindings: Bindings, lock: SessionLock) -> bool:
+    return any(isinstance(each, ReceiverBinding) and each.session is lock for each in bindings.values())
 
 
 def _address_of(link: Link) -> str:

@@ -318,6 +318,18 @@ class _Unmetered(LinkMeter):
 UNMETERED = _Unmetered()
 
 
+class LinkMeters:
+    """Of the links of one connection."""
+
+    def __init__(self, book: OperationsBook | None) -> None:
+        self._book = book
+        self.who = ""
+        """What the client called itself when it opened the connection."""
+
+    def of(self, node: EntityNode) -> LinkMeter:
+        return LinkMeter.of(self._book, node, self.who)
+
+
 def _fragment_of(numbers: Sequence[int]) -> int:
     """The fragment of a burst. A duplicate that was dropped has no number and is in no fragment."""
     number = numbers[-1] or max(numbers)

@@ -14,7 +14,7 @@ from twinbus.errors import MessagingError, NotAllowed, NotImplementedHere, Opera
 from twinbus.gateway.addresses import EntityNode
 from twinbus.gateway.links.bindings import Bindings
 from twinbus.gateway.links.failure_pace import LeftPaces
-from twinbus.gateway.links.link_meter import LinkMeter
+from twinbus.gateway.links.link_meter import LinkMeters
 from twinbus.gateway.links.outcome_states import outcome_of
 from twinbus.gateway.links.receiver_binding import ReceiverBinding
 from twinbus.gateway.links.session_attach import (
@@ -32,8 +32,6 @@ from twinbus.gateway.nodes.transaction_homes import TransactionHomes
 from twinbus.meter.operation import Cause
 from twinbus.model import wire_names
 
-MeterOf = Callable[[EntityNode], LinkMeter]
-
 COPY = "copy"
 SELECTOR_DESCRIPTORS = (wire_names.SELECTOR_FILTER, wire_names.SELECTOR_FILTER_CODE)
 RECEIVERS_MAX = 5_000
@@ -45,13 +43,13 @@ class ReceiverAttach:
         self,
         bindings: Bindings,
         traffic: Traffic,
-        meter_of: MeterOf,
+        meters: LinkMeters,
         transactions: Transactions,
         homes: TransactionHomes,
         wake: Callable[[], None],
     ) -> None:
         self._bindings = bindings
-        self._meter_of = meter_of
+        self._meters = meters
         self._transactions = transactions
         self._homes = homes
         self._traffic = traffic
@@ -69,7 +67,7 @@ class ReceiverAttach:
         assert source is not None
         _check_supported(source, path)
         if has_session_filter(source):
-            pending = PendingSession(node, path, self._meter_of(node), partial(self._homes.gone, link))
+            pending = PendingSession(node, path, self._meters.of(node), partial(self._homes.gone, link))
             self._wait_for_session(link, source, queue, pending, now)
             return
         binding = self._receiver(link, node, path, None, now)
@@ -88,7 +86,7 @@ class ReceiverAttach:
         is_settled = link.snd_settle_mode is SenderSettleMode.SETTLED
         mode = ReceiveMode.RECEIVE_AND_DELETE if is_settled else ReceiveMode.PEEK_LOCK
         traffic = self._traffic.of(node.path)
-        meter = self._meter_of(node)
+        meter = self._meters.of(node)
         return ReceiverBinding(
             link, node, path, mode, session, traffic, meter, self._transactions, now, self._wake, self._left_paces
         )

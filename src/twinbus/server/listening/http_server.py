@@ -70,6 +70,8 @@ class BinaryWebSocket(WebSocketsSansIOProtocol):
         if self._giving_up is not None:
             self._giving_up.cancel()
         super().connection_lost(exc)
+        # It leads back to its connection, and one that was cut off has not come to its end.
+        self.conn.parser.close()
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
