@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.control_link import Control
-from tests.gateway.front import LISTENS, ROOT, SENDS, Client, Front, payload, text_of
+from tests.gateway.front import LISTENS, ROOT, SENDS, STEP, Client, Front, payload, text_of
 from tests.gateway.raw_wire import RawWire, source, target
 from twinbus.amqp.codec.delivery_state import (
     ACCEPTED,
@@ -26,7 +26,7 @@ from twinbus.amqp.codec.performatives import SenderSettleMode
 from twinbus.amqp.codec.sections import DATA, HEADER, DataBody, Sections, encode_sections
 from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Encoded, Symbol, UInt, Value
-from twinbus.amqp.connection import ConnectionSettings
+from twinbus.amqp.connection import ConnectionSettings, State
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
 from twinbus.amqp.events import ConnectionClosed, CreditChanged, Dispositions, LinkDetached
 from twinbus.amqp.incoming_link import IncomingLink
@@ -43,6 +43,7 @@ from twinbus.model.descriptions import AuthorizationRule, QueueDescription, Subs
 from twinbus.model.message_limits import MESSAGE_SIZE_MAX
 from twinbus.model.wire_names import TRANSFER_DESTINATION_ADDRESS
 from twinbus.testing.faulty_store import Fault
+from twinbus.testing.messages import make_message
 
 
 @pytest.fixture
@@ -737,6 +738,61 @@ def test_a_lost_connection_leaves_locks_and_takes_no_more_messages(front: Front)
     assert len(two.received()) == 1
 
 
+def fall_silent(client: Client) -> None:
+    """Until its connection is closed for that. It does not answer, so the connection is not gone yet."""
+    for _ in range(8):
+        client.front.sim.advance(STEP)
+        client.gateway.tick(client.front.sim.now)
+    assert client.gateway.connection.state is State.CLOSING
+
+
+def shut_down(client: Client) -> None:
+    client.gateway.shut_down(client.front.sim.now)
+
+
+@pytest.mark.parametrize("end", [fall_silent, shut_down])
+@pytest.mark.parametrize("mode", [SenderSettleMode.UNSETTLED, SenderSettleMode.SETTLED])
+def test_a_connection_that_this_side_ends_takes_no_more_messages_though_its_client_does_not_answer(
+    front: Front, end: Callable[[Client], None], mode: SenderSettleMode
+) -> None:
+    one = front.client()
+    one.receiver("orders", credit=5, mode=mode)
+    end(one)
+    two = front.client()
+    two.sender("orders").transfer(payload("a"), b"1")
+    two.receiver("orders", credit=5)
+    assert [text_of(message.payload) for message in two.received()] == ["a"]
+
+
+@pytest.mark.parametrize("end", [fall_silent, shut_down])
+def test_a_message_session_is_free_when_this_side_ends_the_connection_that_held_it(
+    front: Front, end: Callable[[Client], None]
+) -> None:
+    front.sim.queue(QueueDescription("work", requires_session=True, lock_duration=300_000))
+    front.sim.send(front.sim.entities.queue("work"), make_message("m", session_id="s"))
+    one = front.client()
+    any_session: dict[Value, Value] = {Symbol("com.microsoft:session-filter"): None}
+    one.receiver("work", credit=1, session_filter=any_session)
+    (held,) = one.received()
+    end(one)
+    two = front.client()
+    two.receiver("work", credit=1, session_filter=any_session)
+    (message,) = two.received()
+    assert text_of(message.payload) == text_of(held.payload)
+
+
+def test_a_transaction_is_rolled_back_when_this_side_ends_its_connection(front: Front) -> None:
+    client = front.client()
+    txn_id = Control(client).declare()
+    receiver, message = client.hold()
+    receiver.update(message.delivery_id, message.delivery_id, TransactionalState(txn_id=txn_id, outcome=ACCEPTED))
+    client.run()
+    locks = front.sim.entities.queue("orders").main.fragments[0].locks
+    assert len(locks.enlisted) == 1
+    shut_down(client)
+    assert locks.enlisted == set()
+
+
 def test_very_many_links_that_wait_for_a_message_session_end_together_and_hold_nobody_up(front: Front) -> None:
     client = front.client()
     session = client.begin()
@@ -830,7 +886,7 @@ def test_a_link_that_attaches_when_the_transport_has_room_again_is_served_at_onc
 def test_a_server_that_stops_closes_its_connections_and_says_that_they_may_come_back(front: Front) -> None:
     client = front.client()
     assert not client.gateway.is_closed
-    client.gateway.shut_down()
+    shut_down(client)
     client.run()
     assert closed_with(client) == "amqp:connection:forced"
     assert client.gateway.is_closed

@@ -19,6 +19,7 @@ The caller passes bytes and time:
     for event in connection.receive_data(data, now): ...
     transport.write(connection.data_to_send())          after every call of any kind
     connection.tick(now)                                when the last tick asked for it
+    for event in connection.take_events(): ...          after tick and close, or they come with the next bytes
     connection.should_disconnect                        then flush, and close the socket
     connection.is_flooded                               then do not read for a while
     connection.is_behind                                then call receive_data(b"", ...) later, and do not read until then
@@ -169,6 +170,10 @@ class Connection:
             self._outbox.parts.append(EMPTY_FRAME)
             self._last_sent = now
         return min(self._last_sent + self._heartbeat_interval, gives_up_at)
+
+    def take_events(self) -> list[Event]:
+        """Of calls that return none: the links that ended because `tick` or `close` ended the connection."""
+        return self._reports.take()
 
     def clock_stepped(self, by: Millis) -> None:
         """The clock was set by this much. Nobody has been silent for that long."""

@@ -110,9 +110,10 @@ class ConnectionGateway:
         """Bytes that wait for the client to open the windows of its sessions, or to give credit for replies."""
         return self.connection.held_back_size + self._attachment.replies_size()
 
-    def shut_down(self) -> None:
+    def shut_down(self, now: Millis) -> None:
         """The server stops: clients reconnect when it is back."""
         self.connection.close(AmqpError("The server is shutting down. Reconnect later.", CONNECTION_FORCED))
+        self._handle_all(self.connection.take_events(), now)
 
     def pause(self) -> None:
         """The socket's buffer is full: hand over no more messages until `resume`."""
@@ -137,6 +138,8 @@ class ConnectionGateway:
                 binding.tick(now)
         self._watch.tick(now)
         self._check_grants(now)
+        # If this ended the connection, its client may not answer for seconds, and what its links hold is for others at once.
+        self._handle_all(self.connection.take_events(), now)
 
     def clock_stepped(self, by: Millis) -> None:
         """The clock was set by this much: what measures how long something takes goes on from the new time. Tokens expire by the clock."""

@@ -184,7 +184,7 @@ class WebSocketConnection:
             self._closed_at += by
 
     def close(self) -> None:
-        self._gateway.shut_down()
+        self._gateway.shut_down(self._clock.now())
         self._is_output_due.set()
 
     def cut(self) -> None:

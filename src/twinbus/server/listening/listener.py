@@ -166,7 +166,7 @@ class AmqpTransport(asyncio.Protocol):
 
     def close(self) -> None:
         if self._gateway is not None:
-            self._gateway.shut_down()
+            self._gateway.shut_down(self._clock.now())
             self._flush()
         self._forget_unread()
         if self._transport is not None:
