@@ -3,7 +3,9 @@
 import asyncio
 import socket
 
+import pytest
 import uvicorn
+import uvloop
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 from websockets.frames import Frame, Opcode
@@ -59,6 +61,22 @@ async def test_an_open_websocket_is_told_that_the_server_stops() -> None:
     websocket, client = await accepted()
     websocket.shutdown()
     assert await rest_of(client) == close(RESTART)
+
+
+@pytest.mark.parametrize("is_handshake_over", [True, False])
+def test_a_websocket_whose_client_has_just_gone_does_not_keep_the_server_from_stopping(is_handshake_over: bool) -> None:
+    async def go_and_stop() -> None:
+        websocket, client = await accepted()
+        with client:
+            websocket.handshake_complete = is_handshake_over
+            websocket.transport.abort()
+            while not websocket.disconnected:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            websocket.shutdown()
+
+    # The loop that a server has: to write to a transport that is closed is an error there.
+    uvloop.run(go_and_stop())
 
 
 def ping(payload: bytes) -> bytes:

@@ -83,10 +83,16 @@ class BinaryWebSocket(WebSocketsSansIOProtocol):
     def shutdown(self) -> None:
         # One whose peer has closed it has been told so. Uvicorn tells it once more, which raises, and the server would end without
         # stopping anything else.
-        if self.handshake_complete and not self.close_sent and self.conn.state is not State.OPEN:
+        is_told = self.handshake_complete and not self.close_sent and self.conn.state is not State.OPEN
+        if is_told or self.transport.is_closing():
             self.transport.close()
         else:
             super().shutdown()
+
+    def send_500_response(self) -> None:
+        # Who has gone gets none: to write to a transport that is closed raises.
+        if not self.transport.is_closing():
+            super().send_500_response()
 
     def handle_bytes(self, event: Frame) -> None:
         self.curr_msg_data_type = "bytes"
