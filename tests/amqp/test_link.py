@@ -5,6 +5,7 @@ import pytest
 from tests.amqp.wire import Script, Wire, frames_in
 from twinbus.amqp.codec.composites import encode_composite
 from twinbus.amqp.codec.delivery_state import ACCEPTED
+from twinbus.amqp.codec.error_condition import FaultOfPeer
 from twinbus.amqp.codec.frames import encode_frame
 from twinbus.amqp.codec.performatives import (
     RECEIVER,
@@ -343,7 +344,8 @@ def test_a_fault_of_a_link_detaches_it_and_leaves_the_others(frames: list[Transf
     assert isinstance(detach, Detach)
     assert detach.error is not None
     assert detach.error.condition == condition
-    assert script.end.only(LinkDetached).error == detach.error
+    found = script.end.only(LinkDetached).error
+    assert found == FaultOfPeer(condition=condition, description=detach.error.description)
     script.say(Transfer(handle=detach.handle, delivery_id=9, delivery_tag=b"crossing", settled=True))
     script.say(Detach(handle=detach.handle, closed=True))
     assert script.raw() == b""

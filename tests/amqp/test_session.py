@@ -4,7 +4,7 @@ import pytest
 
 from tests.amqp.wire import Script, Wire, frames_in
 from twinbus.amqp.codec.composites import encode_composite
-from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.error_condition import ErrorCondition, FaultOfPeer
 from twinbus.amqp.codec.performatives import (
     RECEIVER,
     SENDER,
@@ -106,8 +106,8 @@ def test_a_fault_of_a_session_ends_it_and_leaves_the_others(frame: Performative,
     assert end.error.condition == condition
     ended = script.end.only(SessionEnded)
     assert ended.session is ill
-    assert ended.error == end.error
-    assert script.end.only(LinkDetached).error == end.error
+    assert ended.error == FaultOfPeer(condition=condition, description=end.error.description)
+    assert script.end.only(LinkDetached).error == ended.error
     script.say(End())
     assert script.raw() == b""
     assert not script.end.events

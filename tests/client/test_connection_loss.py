@@ -10,13 +10,20 @@ import pytest
 from tests.client.relay import Relay
 from tests.interop.child_server import ChildServer
 from tests.interop.running_server import RunningServer, ShiftedClock
+from twinbus.amqp.codec.composites import encode_composite
+from twinbus.amqp.codec.frames import encode_frame
+from twinbus.amqp.codec.performatives import End, Transfer
+from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.client.connecting import wire
+from twinbus.client.connecting.dialling import dial
+from twinbus.client.connecting.wire import Wire
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.client.outcomes import Outcomes
 from twinbus.client.remote_errors import ConnectionLost
 from twinbus.client.sender import Sender
 from twinbus.errors import MessagingError, OperationTimeout
+from twinbus.pairing.stock.failures import FailureKind, classify
 
 WAIT_S = 10.0
 
@@ -153,6 +160,62 @@ async def test_a_peer_that_is_silent_for_too_long_is_given_up(server: RunningSer
     with pytest.raises(ConnectionLost, match="too long"):
         await namespace.sender("silent")
     await namespace.close()
+
+
+UNREADABLE = {
+    "no value": bytes.fromhex("0000000c 02 00 0000 ffffffff"),
+    "no performative": encode_frame(0, bytes.fromhex("005310 40")),
+    "smaller than its header": bytes.fromhex("00000002 02 00 0000"),
+    "larger than announced": bytes.fromhex("7fffffff 02 00 0000"),
+    "of no session": encode_frame(4_000, encode_composite(End())),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+async def test_a_peer_that_ceases_to_speak_amqp_is_a_connection_that_is_lost(
+    server: RunningServer, relay: Relay, what: str
+) -> None:
+    """Nobody is to take it for an answer to what was sent: a gateway may have lost the namespace behind it."""
+    queue = server.create_queue(what.replace(" ", "-"))
+    namespace = await through(relay, server)
+    sender = await namespace.sender(queue)
+    relay.hold()
+    under_way = flood(sender, 100)
+    relay.say(UNREADABLE[what])
+    (failure,) = {type(outcome): outcome for outcome in await all_of(under_way)}.values()
+    assert isinstance(failure, ConnectionLost)
+    assert classify(failure) is FailureKind.OUTAGE
+    assert failure.is_transient
+    await namespace.close()
+
+
+async def test_a_peer_that_breaks_the_protocol_of_one_session_is_lost_to_that_one(
+    server: RunningServer, relay: Relay
+) -> None:
+    namespace = await through(relay, server)
+    broken, whole = [await namespace.sender(server.create_queue(f"session-{number}")) for number in range(2)]
+    relay.hold()
+    under_way = flood(broken, 100)
+    assert broken._link is not None
+    channel = broken._link.session.remote_channel
+    assert channel is not None
+    relay.say(encode_frame(channel, encode_composite(Transfer(handle=4_000))))
+    assert {type(outcome) for outcome in await all_of(under_way)} == {ConnectionLost}
+    relay.pass_on()
+    assert await whole.send([encode_message("a")]) == [None]
+    await namespace.close()
+
+
+async def test_a_peer_that_does_not_open_in_time_is_a_connection_that_is_lost(relay: Relay) -> None:
+    relay.hold()
+    clock, settings = ShiftedClock(), ConnectionSettings(container_id="client")
+    connected = Wire(settings, clock)
+    await dial(connected, "127.0.0.1", relay.port, None, WAIT_S)
+    clock.advance(settings.handshake_timeout // 1_000 + 1)
+    connected._tick()
+    async with asyncio.timeout(WAIT_S):
+        with pytest.raises(ConnectionLost):
+            await connected._opened
 
 
 async def test_a_peer_that_reads_slowly_is_sent_no_more_than_it_takes(server: RunningServer, relay: Relay) -> None:

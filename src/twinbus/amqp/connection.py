@@ -30,7 +30,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 from twinbus.amqp.channels import Channels
-from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.error_condition import ErrorCondition, FaultOfPeer
 from twinbus.amqp.codec.frames import (
     AMQP_FRAME,
     EMPTY_FRAME,
@@ -47,7 +47,6 @@ from twinbus.amqp.codec.transfer_writer import Part
 from twinbus.amqp.connection_context import ConnectionContext
 from twinbus.amqp.connection_settings import ConnectionSettings
 from twinbus.amqp.errors import (
-    DECODE_ERROR,
     ILLEGAL_STATE,
     INVALID_FIELD,
     RESOURCE_LIMIT_EXCEEDED,
@@ -260,7 +259,7 @@ class Connection:
         except ConnectionFault as fault:
             self._fail(fault)
         except DecodeError as fault:
-            self._fail(ConnectionFault(f"A frame could not be read: {fault}", DECODE_ERROR))
+            self._fail(DecodeError(f"A frame could not be read: {fault}"))
 
     def _read_frames(self, received: bytes) -> None:
         sessions, share, reader, reports = self._channels.by_remote_channel, self._share, self._reader, self._reports
@@ -380,7 +379,9 @@ class Connection:
         self._deadline = self._now + self.settings.close_timeout
 
     def _fail(self, fault: MessagingError) -> None:
-        error = ErrorCondition.of(fault)
+        # Before AMQP begins it is an answer: the peer speaks another protocol, or refuses the credentials.
+        is_answer = isinstance(fault, ConnectionFault) and not self._handshake.is_done
+        error = ErrorCondition.of(fault) if is_answer else FaultOfPeer.of(fault)
         if self.state in (State.STARTING, State.OPEN):
             self._send_close(error)
             self._report_closed(error)
@@ -423,4 +424,4 @@ class Connection:
         self.inflow.received(unsettled_count, size if unsettled_count else 0)
 
 
-_TOO_SLOW = ErrorCondition(condition=RESOURCE_LIMIT_EXCEEDED, description="The connection was not opened in time.")
+_TOO_SLOW = FaultOfPeer(condition=RESOURCE_LIMIT_EXCEEDED, description="The connection was not opened in time.")

@@ -117,7 +117,7 @@ class Dispositions:
 
 @dataclass(frozen=True, slots=True)
 class LinkDetached:
-    """The link is gone, with its unsettled deliveries. `error` is the peer's, or ours if the peer was at fault."""
+    """The link is gone, with its unsettled deliveries. `error` is the peer's, or a `FaultOfPeer`; of the two below as well."""
 
     link: "Link"
     closed: bool

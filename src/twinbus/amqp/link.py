@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.error_condition import ErrorCondition, FaultOfPeer
 from twinbus.amqp.codec.performatives import Attach, Detach, ReceiverSettleMode, SenderSettleMode
 from twinbus.amqp.codec.terminus import Coordinator, Source, Target
 from twinbus.amqp.events import LinkDetached
@@ -109,7 +109,7 @@ class Link(ABC):
     def fail(self, fault: MessagingError) -> None:
         """The peer violated the protocol on this link: detach it, and report that at once."""
         self.detach(fault)
-        self.report_gone(closed=True, error=ErrorCondition.of(fault))
+        self.report_gone(closed=True, error=FaultOfPeer.of(fault))
 
     def detach_received(self, detach: Detach) -> None:
         """The peer ends the link, or answers our detach; an answer is not answered."""

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.error_condition import ErrorCondition, FaultOfPeer
 from twinbus.amqp.codec.frame_runs import TransferShape, transfer_shape
 from twinbus.amqp.codec.frames import LARGE
 from twinbus.amqp.codec.performatives import (
@@ -274,8 +274,9 @@ class Session:
     def fail(self, fault: MessagingError) -> None:
         """The peer violated the protocol of the session: end it, and report that at once."""
         if self.state in (SessionState.BEGINNING, SessionState.MAPPED):
-            self._send_end(ErrorCondition.of(fault))
-            self._report_ended(ErrorCondition.of(fault))
+            error = FaultOfPeer.of(fault)
+            self._send_end(error)
+            self._report_ended(error)
 
     def answer_all(self) -> None:
         """The peer closes the connection: answer its detaches and its end at once, whatever else is owed."""

@@ -1,6 +1,6 @@
 """The error condition of a peer in, one of our own errors out; and the errors that only a client raises."""
 
-from twinbus.amqp.codec.error_condition import ErrorCondition
+from twinbus.amqp.codec.error_condition import ErrorCondition, FaultOfPeer
 from twinbus.errors import InternalError, MessagingError
 
 
@@ -52,7 +52,9 @@ _CLASSES: dict[str, type[MessagingError]] = {
 
 
 def error_of(condition: ErrorCondition | None) -> MessagingError:
-    """The error that the peer sent; without a condition, ConnectionLost."""
+    """The error that the peer sent; without a condition, or if it broke the protocol, ConnectionLost."""
+    if isinstance(condition, FaultOfPeer):
+        return ConnectionLost(f"The peer does not keep to AMQP: {condition.description} Connect again.")
     if condition is None:
         return ConnectionLost("The peer ended the link or connection without a reason. Connect again.")
     return error_named(condition.condition, condition.description or condition.condition)

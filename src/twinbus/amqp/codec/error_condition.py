@@ -27,4 +27,9 @@ class ErrorCondition(Composite):
         return self.condition if not self.description else f"{self.condition}: {self.description}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultOfPeer(ErrorCondition):
+    """Found on this side, and sent like any other. For whoever uses the connection it is no answer of the peer's."""
+
+
 ERROR = one_of("an error", ErrorCondition)
