@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import psycopg
@@ -414,6 +415,30 @@ def test_the_schema_of_a_newer_release_is_refused(here: PostgresPlace) -> None:
     run_sql(here, "UPDATE store SET version = version + 1")
     with pytest.raises(StoreDamaged, match="newer release"):
         opened(here)
+
+
+ROWS_THAT_EVERY_SCHEMA_HAS = ("store", "epoch", "lease", "position", "segments")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        *(f"DELETE FROM {table}" for table in ROWS_THAT_EVERY_SCHEMA_HAS),
+        *(f"DROP TABLE {table} CASCADE" for table in (*ROWS_THAT_EVERY_SCHEMA_HAS, "messages")),
+    ],
+)
+def test_a_schema_that_lacks_a_part_is_damage_that_only_the_database_can_restore(
+    here: PostgresPlace, statement: str
+) -> None:
+    """Somebody deleted it, or a dump came back in part."""
+    holding(opened(here), row(1)).close()
+    run_sql(here, statement)
+    for _ in ("first", "again"):
+        with (
+            pytest.raises(StoreDamaged, match=r"(does not exist|missing). Restore the (database|store)"),
+            closing(opened(here)) as store,
+        ):
+            store.summaries()
 
 
 def test_sessions_are_not_ended_or_isolated_by_what_the_database_has_as_a_default(postgres_dsn: str) -> None:

@@ -65,7 +65,7 @@ def _check_numbers(medium: Medium, position: int, numbers: list[int], *, is_new:
     expected = range(position + 1, position + 1 + max(len(numbers), 1))
     missing = sorted(set(expected) - set(numbers))
     if missing:
-        raise StoreDamaged(f"{medium.segment_name(missing[0])} is missing. Restore the folder from a copy.")
+        raise StoreDamaged(f"{medium.segment_name(missing[0])} is missing. Restore the store from a copy.")
 
 
 def _check_end(medium: Medium, segments: list[Segment], last_commit: int) -> None:
@@ -85,10 +85,12 @@ def _read_segment(medium: Medium, number: int, segments: list[Segment], *, may_b
     if segment is None:
         if may_be_blank:
             return []
-        raise StoreDamaged(f"{medium.segment_name(number)} has lost its file header. Restore the folder from a copy.")
+        raise StoreDamaged(f"{medium.segment_name(number)} has lost its file header. Restore the store from a copy.")
     if segments and segment.next_sequence != segments[-1].next_sequence:
         segment.close()
-        raise StoreDamaged(f"{medium.segment_name(number)} does not follow the segment before it. Restore both files.")
+        raise StoreDamaged(
+            f"{medium.segment_name(number)} does not follow the segment before it. Restore the store from a copy."
+        )
     segments.append(segment)
     changes: list[LocatedChange] = []
     for batch in segment.batches():

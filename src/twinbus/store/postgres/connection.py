@@ -82,8 +82,13 @@ class Connection:
 
     def one(self, query: str, *parameters: object) -> tuple[Any, ...]:
         found = self.raw.execute(query.encode(), parameters or None).fetchone()
-        assert found is not None
+        if found is None:
+            raise self.lost_row()
         return found
+
+    def lost_row(self) -> StoreDamaged:
+        """A table that always has one row has none."""
+        return StoreDamaged(f"{self._server}: a row that every schema has is missing. Restore the database.")
 
     def change(self, name: bytes, statement: bytes, *values: int | bytes) -> int:
         """How many rows a statement changed that is run again and again: by libpq itself, which takes a third of what a cursor does.
@@ -154,6 +159,8 @@ def in_our_words(error: psycopg.Error, server: str) -> StoreUnavailable:
         return StoreUnavailable(f"{server} has no primary: {text}. Promote a standby, or name the primary.")
     if isinstance(error, psycopg.errors.ReadOnlySqlTransaction) or "read-only" in text:
         return StoreUnavailable(f"{server} is read-only: {text}. Name the primary, or all servers of the cluster.")
+    if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
+        return StoreDamaged(f"{server}: {text}. Restore the database.")
     # Why a connection was refused is known by its words alone.
     if any(words in text for words in ("password", "authentication", "pg_hba.conf", 'role "')):
         return StoreDamaged(f"{server}: {text}. Check user, password and pg_hba.conf.")

@@ -86,7 +86,8 @@ def lease_states(dsn: str, places: Sequence[LeasedPlace], owner: Owner) -> list[
         for place in places:
             if schema_exists(connection, place.schema):
                 found = connection.raw.execute(schema_statement("lease", place.schema)).fetchone()
-                assert found is not None
+                if found is None:
+                    raise connection.lost_row()
                 former, address, is_live = found
                 states.append(LeaseState(place, address if is_live and former != owner.id else ""))
             else:

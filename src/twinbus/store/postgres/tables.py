@@ -71,10 +71,10 @@ class PostgresTables:
 
 @contextmanager
 def _snapshot(connection: Connection, fragment: FragmentKey) -> Iterator["PostgresSnapshot"]:
-    found = _begun(connection, fragment)
     try:
-        yield found
+        yield _begun(connection, fragment)
     finally:
+        # Also if it could not be begun: within a transaction that failed the lease could not be given back.
         if not connection.raw.broken:
             connection.cursor.execute(b"COMMIT")
 
@@ -87,7 +87,8 @@ def _begun(connection: Connection, fragment: FragmentKey) -> "PostgresSnapshot":
         cursor.execute(SQL["position_and_slot"], (fragment,), prepare=True)
     cursor.nextset()
     found = cursor.fetchone()
-    assert found is not None
+    if found is None:
+        raise connection.lost_row()
     return PostgresSnapshot(connection, found[0], fragment, found[1])
 
 
