@@ -50,6 +50,7 @@ from twinbus.server.data.data_folder import OPERATIONS_FOLDER
 from twinbus.server.data.data_folder import open_store as open_durable_store
 from twinbus.server.data.forwarding_pause import ForwardingShare
 from twinbus.server.data.holdings import Holdings, new_key
+from twinbus.server.listening.accepting import Acceptor
 from twinbus.server.listening.admission import Admission, socket_count_max
 from twinbus.server.listening.host_names import authority
 from twinbus.server.listening.http_server import HttpServer
@@ -66,7 +67,7 @@ from twinbus.server.listening.ports import (
     tls_files,
 )
 from twinbus.server.listening.refusal_log import RefusalLog
-from twinbus.server.listening.sockets import FIRST_BYTES_WAIT_S, MakeProtocol, SharedPort, listen
+from twinbus.server.listening.sockets import FIRST_BYTES_WAIT_S, MakeProtocol, SharedPort
 from twinbus.server.metering import Metering
 from twinbus.server.server_settings import ServerSettings
 from twinbus.server.stores.host_process import HostProcess
@@ -91,6 +92,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CATALOG_NAME = "catalog.db"
+ACCEPTED_AT_ONCE_MAX = 4
+"""Each takes a fraction of a millisecond, and what its client says first up to one: more of them would be felt by those who are
+connected, and fewer by those who connect."""
 PREPARE_WAIT_S = 60.0
 PREPARE_PAUSE_S = 0.25
 
@@ -132,7 +136,8 @@ class NamespaceServer:
         self.connections = Connections(settings.connections_max, membership or ONLY_HERE)
         self.metering: Metering | None = None
         self._web_tokens: WebTokens | None = None
-        self._servers: list[asyncio.Server] = []
+        self._acceptor: Acceptor | None = None
+        self._arriving: set[asyncio.Task[None]] = set()
         self._http_server: HttpServer | None = None
         self._doors: dict[Door, tuple[MakeProtocol, ssl.SSLContext | None]] = {}
         self.reassembly = SharedReassembly(settings.shared_limits.incomplete_size_max)
@@ -157,8 +162,7 @@ class NamespaceServer:
     async def _give_up(self) -> None:
         """A start that failed, wherever that was."""
         try:
-            for server in self._servers:
-                server.close()
+            self._stop_listening()
             if self._http_server is not None:
                 await self._http_server.stop()
             if self.metering is not None:
@@ -232,7 +236,7 @@ class NamespaceServer:
             await membership.begin(self)
         if prepare is not None:
             await self.prepare(prepare)
-        await self._listen()
+        self._listen()
         log.info(
             "serving", extra={"fields": {"namespace": settings.name, "amqp": self.amqp_port, "http": self.http_port}}
         )
@@ -334,17 +338,30 @@ class NamespaceServer:
             Door.HTTP: (http_server.protocol, None),
         }
 
-    async def _listen(self) -> None:
+    def _listen(self) -> None:
         if self._membership is not None and self._membership.numbers is not None:
             return
-        for sock, door in self._ports.doors:
-            make, context = self._doors[door]
-            self._servers.append(await listen(make, sock, context))
+        self._acceptor = Acceptor(self._ports.doors, self._arrived, ACCEPTED_AT_ONCE_MAX)
+        self._acceptor.open()
+
+    def _arrived(self, connection: "socket.socket", door: Door) -> None:
+        connection.setblocking(False)
+        task = asyncio.get_running_loop().create_task(self.welcome(connection, door))
+        self._arriving.add(task)
+        task.add_done_callback(self._arriving.discard)
+
+    def _stop_listening(self) -> None:
+        if self._acceptor is not None:
+            self._acceptor.close()
+            for sock, _ in self._ports.doors:
+                sock.close()
+        for task in self._arriving:
+            task.cancel()
 
     async def welcome(self, connection: "socket.socket", door: Door) -> None:
-        """A connection that another process has accepted."""
+        """A connection that this process has accepted, or another one."""
         make, context = self._doors[door]
-        # A client that does not speak TLS, or is gone by now, is as little worth a word here as at a port of one process.
+        # A client that does not speak TLS, or is gone by now, is not worth a word.
         with suppress(OSError):
             await asyncio.get_running_loop().connect_accepted_socket(
                 make, connection, ssl=context, ssl_handshake_timeout=None if context is None else FIRST_BYTES_WAIT_S
@@ -405,8 +422,7 @@ class NamespaceServer:
         """Close connections and files in order. Everything that was acknowledged is durable already."""
         if self._machine is not None:
             await self._machine.hand_over()
-        for server in self._servers:
-            server.close()
+        self._stop_listening()
         self.connections.close_all()
         for undecided in tuple(self.admission.undecided):
             undecided.cut()

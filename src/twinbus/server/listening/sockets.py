@@ -1,4 +1,4 @@
-"""Listening sockets: hosts and ports in, servers out that make a protocol for each connection.
+"""Listening sockets: hosts and ports in, sockets out; and the protocol of a connection by its first bytes.
 
 Ports are bound before anything else is started, so that a port in use is reported at once, and listened on when everything
 behind them is ready.
@@ -21,7 +21,6 @@ from twinbus.server.listening.admission import Admission
 # it taken: a client that keeps trying to reach the server can even be given that very port, and connect to itself.
 FREE_PORTS = range(20_000, 32_000)
 FREE_PORT_TRIES = 20
-BACKLOG = 1_024
 AMQP_START = b"AMQP"
 TLS_HANDSHAKE = 0x16  # the first byte of every TLS connection; no request of HTTP starts with it
 FIRST_BYTES_WAIT_S = 20.0
@@ -95,19 +94,6 @@ def _is_linux() -> bool:
 
 def port_of(sock: socket.socket) -> int:
     return int(sock.getsockname()[1])
-
-
-async def listen(
-    make_protocol: MakeProtocol, listening: socket.socket, tls: ssl.SSLContext | None = None
-) -> asyncio.Server:
-    start_listening(listening, BACKLOG)
-    return await asyncio.get_running_loop().create_server(
-        make_protocol,
-        sock=listening,
-        ssl=tls,
-        backlog=BACKLOG,
-        ssl_handshake_timeout=None if tls is None else FIRST_BYTES_WAIT_S,
-    )
 
 
 class _TlsLayer(SSLProtocol):

@@ -6,20 +6,15 @@ which then takes the lot. A node that has ended gets none, and those on their wa
 in a queue that nobody reads. It costs a connection some microseconds, and a message nothing.
 """
 
-import asyncio
-import logging
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from twinbus.server.listening.accepting import Acceptor
 from twinbus.server.listening.ports import Door
-from twinbus.server.listening.sockets import BACKLOG, start_listening
 from twinbus.server.nodes.shared_counts import BEAT, OPEN, SharedCounts
 
-log = logging.getLogger(__name__)
-
 ACCEPTED_AT_ONCE_MAX = 64
-OUT_OF_DESCRIPTORS_PAUSE_S = 0.5
 
 
 @dataclass(slots=True)
@@ -34,25 +29,17 @@ class _Desk:
 
 class Reception:
     def __init__(self, doors: Sequence[tuple[socket.socket, Door]], counts: SharedCounts) -> None:
-        self._doors = doors
+        self._acceptor = Acceptor(doors, self._pass_on, ACCEPTED_AT_ONCE_MAX)
         self._counts = counts
         self._desks: dict[int, _Desk] = {}
         self._turn = 0
-        self._is_open = False
 
     def open(self) -> None:
         """Raises ArgumentError if another program listens on one of the ports by now."""
-        for sock, _ in self._doors:
-            sock.setblocking(False)
-            start_listening(sock, BACKLOG)
-        self._is_open = True
-        self._listen()
+        self._acceptor.open()
 
     def close(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            for sock, _ in self._doors:
-                asyncio.get_running_loop().remove_reader(sock)
+        self._acceptor.close()
 
     def add(self, node: int, line: socket.socket) -> None:
         """From now on the node gets connections over this line."""
@@ -62,25 +49,9 @@ class Reception:
     def remove(self, node: int) -> None:
         self._desks.pop(node, None)
 
-    def _listen(self) -> None:
-        if self._is_open:
-            for sock, door in self._doors:
-                asyncio.get_running_loop().add_reader(sock, self._accept, sock, door)
-
-    def _accept(self, listening: socket.socket, door: Door) -> None:
-        for _ in range(ACCEPTED_AT_ONCE_MAX):
-            try:
-                connection, _ = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as fault:
-                # Most likely no descriptor is left; the connection stays in the queue of the port meanwhile.
-                log.warning("not_accepted", extra={"fields": {"reason": str(fault)}})
-                asyncio.get_running_loop().remove_reader(listening)
-                asyncio.get_running_loop().call_later(OUT_OF_DESCRIPTORS_PAUSE_S, self._listen)
-                return
-            with connection:
-                self.hand_over(connection, door)
+    def _pass_on(self, connection: socket.socket, door: Door) -> None:
+        with connection:
+            self.hand_over(connection, door)
 
     def hand_over(self, connection: socket.socket, door: Door) -> int | None:
         """Returns the node that got it; without one that can take it, it is closed."""
