@@ -248,6 +248,20 @@ def test_what_was_settled_before_costs_a_range_nothing() -> None:
     assert [number for number, _ in script.end.only(Dispositions).deliveries] == [count - 1]
 
 
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_what_a_peer_settles_is_reported_unless_its_link_is_gone(is_gone: bool) -> None:
+    script = Script().open()
+    script.begin()
+    link = script.sender()
+    script.say(Transfer(handle=0, delivery_id=0, delivery_tag=b"t", message_format=0), payload=b"payload")
+    link.update(0, 0, ACCEPTED, (b"t",))
+    if is_gone:
+        script.say(Detach(handle=0, closed=True))
+        link.end()
+    script.say(Disposition(role=SENDER, first=0, settled=True, state=ACCEPTED))
+    assert [event.deliveries for event in script.end.take(Dispositions)] == ([] if is_gone else [[(0, b"t")]])
+
+
 def test_each_of_very_many_links_takes_its_own_deliveries_with_it() -> None:
     link_count, held_count = 2_000, 50_000
     script = Script().open()

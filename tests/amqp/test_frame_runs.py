@@ -8,7 +8,7 @@ import pytest
 from tests.amqp.wire import NOON, Script, Wire
 from twinbus.amqp import dispositions as dispositions_module
 from twinbus.amqp import session as session_module
-from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED
+from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED, DeliveryState
 from twinbus.amqp.codec.frame_runs import UINT_CODE, disposition_shape, transfer_shape
 from twinbus.amqp.codec.performatives import RECEIVER, Detach, Transfer
 from twinbus.amqp.codec.transfer_reader import read_disposition, read_transfer
@@ -172,10 +172,12 @@ def test_transfers_alike_of_one_read_are_taken_apart_once(count: int, monkeypatc
 
 def test_dispositions_alike_of_one_read_are_taken_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
     receivers = Receivers()
-    data = receivers.settled_one_by_one(100)
-    read = monkeypatch_count(monkeypatch, dispositions_module, "read_disposition")
-    assert len(receivers.take([data])[0]) == 100
-    assert len(read) == 2
+    for state in (RELEASED, ACCEPTED):
+        data = receivers.settled_one_by_one(100, state)
+        read = monkeypatch_count(monkeypatch, dispositions_module, "read_disposition")
+        assert len(receivers.take([data])[0]) == 100
+        assert len(read) == 2
+        monkeypatch.undo()
 
 
 def monkeypatch_count(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> list[object]:
@@ -221,13 +223,13 @@ class Receivers:
             pieces.append(self.wire.client.connection.data_to_send())
         return b"".join(pieces)
 
-    def settled_one_by_one(self, count: int) -> bytes:
+    def settled_one_by_one(self, count: int, state: DeliveryState) -> bytes:
         first = self.theirs[0].transfers([(b"%016d" % number, b"payload") for number in range(count)])
         assert first is not None
         self.wire.run()
         pieces = []
         for number in range(first, first + count):
-            self.ours[0].settle(number, number, ACCEPTED)
+            self.ours[0].settle(number, number, state)
             pieces.append(self.wire.client.connection.data_to_send())
         return b"".join(pieces)
 

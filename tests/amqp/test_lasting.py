@@ -70,6 +70,12 @@ def test_what_clients_attach_has_room(connection: Connection) -> None:
     assert connection.state is State.OPEN
 
 
+@pytest.mark.parametrize(("count", "has_room"), [(ELEMENTS_MAX, True), (ELEMENTS_MAX + 1, False)])
+def test_elements_count_in_all_lists_and_maps_together(connection: Connection, count: int, has_room: bool) -> None:
+    connection.receive_data(attach_with(properties={Symbol("a"): [[None] * (count - 2)]}), 0)
+    assert (connection.state is State.OPEN) is has_room
+
+
 def test_unsettled_deliveries_that_a_peer_names_take_nothing(connection: Connection) -> None:
     """A link has nothing to resume here, however much a client has left unsettled on one that it lost."""
     accepted = Described(ULong(Accepted.CODE), [])

@@ -167,6 +167,18 @@ def test_deliveries_are_counted_from_where_their_sender_starts(start: int) -> No
     assert link.credit == 6
 
 
+@pytest.mark.parametrize(("is_sender", "count"), [(True, 0), (False, None)])
+def test_a_sender_of_ours_says_where_it_starts_to_count_and_a_receiver_does_not(
+    is_sender: bool, count: int | None
+) -> None:
+    wire = Wire().open()
+    session, _ = wire.session()
+    session.attach("link", is_sender=is_sender, source=Source(address="a"), target=Target(address="b"))
+    ((_, attach, _),) = frames_in(wire.client.connection.data_to_send())
+    assert isinstance(attach, Attach)
+    assert attach.initial_delivery_count == count
+
+
 def test_a_receiver_of_ours_counts_from_where_the_answer_starts() -> None:
     wire = Wire().open()
     session, _ = wire.session()

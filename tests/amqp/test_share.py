@@ -6,7 +6,7 @@ from tests.amqp.wire import NOON, Script
 from twinbus.amqp import dispositions
 from twinbus.amqp.codec.composites import encode_composite
 from twinbus.amqp.codec.delivery_state import ACCEPTED, Released, TransactionalState
-from twinbus.amqp.codec.frames import EMPTY_FRAME, encode_frame
+from twinbus.amqp.codec.frames import EMPTY_FRAME, LARGE, encode_frame
 from twinbus.amqp.codec.performatives import (
     RECEIVER,
     SENDER,
@@ -77,6 +77,12 @@ def test_transfers_and_dispositions_in_their_common_form_are_not_counted_as_fram
     before = script.connection.frame_count
     disposition = Disposition(role=RECEIVER, first=0, last=0, settled=True, state=ACCEPTED)
     script.feed(transfers(5, 100) + frames(disposition, disposition))
+    assert script.connection.frame_count == before
+    # A large one that comes in two reads is joined and then like any other.
+    large = transfers(1, 2 * LARGE)
+    script.feed(large[:100])
+    script.feed(large[100:])
+    assert sum(len(run.deliveries) for run in script.end.take(Deliveries)) == 6
     assert script.connection.frame_count == before
     script.feed(frames(BEGIN, channel=1))
     assert script.connection.frame_count == before + 1

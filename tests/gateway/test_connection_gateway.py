@@ -4,9 +4,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from tests.amqp.wire import frames_in
 from tests.gateway.control_link import Control
 from tests.gateway.front import LISTENS, ROOT, SENDS, STEP, Client, Front, payload, text_of
 from tests.gateway.raw_wire import RawWire, source, target
@@ -22,10 +24,10 @@ from twinbus.amqp.codec.delivery_state import (
 from twinbus.amqp.codec.encode import encode_descriptor, encode_value
 from twinbus.amqp.codec.error_condition import ErrorCondition
 from twinbus.amqp.codec.frames import EMPTY_FRAME
-from twinbus.amqp.codec.performatives import SenderSettleMode
+from twinbus.amqp.codec.performatives import Disposition, SenderSettleMode
 from twinbus.amqp.codec.sections import DATA, HEADER, DataBody, Sections, encode_sections
 from twinbus.amqp.codec.terminus import Source, Target
-from twinbus.amqp.codec.types import Encoded, Symbol, UInt, Value
+from twinbus.amqp.codec.types import Array, Encoded, Symbol, UInt, Value
 from twinbus.amqp.connection import ConnectionSettings, State
 from twinbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED
 from twinbus.amqp.events import ConnectionClosed, CreditChanged, Dispositions, LinkDetached
@@ -319,6 +321,26 @@ def test_a_settlement_whose_lock_is_lost_is_rejected_with_the_reason(front: Fron
     assert isinstance(answer.state, Rejected)
     assert answer.state.error is not None
     assert answer.state.error.condition == "com.microsoft:message-lock-lost"
+
+
+def test_of_messages_settled_together_only_those_whose_lock_is_lost_are_rejected(front: Front) -> None:
+    client = front.client()
+    client.sender("orders").transfers([(b"%d" % number, payload("a")) for number in range(3)])
+    receiver = client.receiver("orders", credit=3)
+    first, middle, last = client.received()
+    token = UUID(bytes_le=middle.delivery_tag)
+    settled = {"disposition-status": "completed", "lock-tokens": Array([token])}
+    client.node("orders/$management").ask("com.microsoft:update-disposition", settled)
+    receiver.update(first.delivery_id, last.delivery_id, ACCEPTED)
+    client.gateway.receive(client.connection.data_to_send(), front.sim.now)
+    front.sim.run()
+    # As it is on the wire: our client takes no second answer for what was answered before.
+    told = [said for _, said, _ in frames_in(client.gateway.data_to_send()) if isinstance(said, Disposition)]
+    assert sorted((said.first, said.last or said.first, isinstance(said.state, Rejected)) for said in told) == [
+        (first.delivery_id, first.delivery_id, False),
+        (middle.delivery_id, middle.delivery_id, True),
+        (last.delivery_id, last.delivery_id, False),
+    ]
 
 
 @pytest.mark.parametrize("state", [None, Received(section_number=0, section_offset=0)])

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from tests.gateway.front import LISTENS, ROOT, SENDS, Client, Front, payload
+from twinbus.amqp.codec.delivery_state import ACCEPTED, Rejected
 from twinbus.amqp.codec.sections import (
     DataBody,
     MessageProperties,
@@ -17,7 +18,7 @@ from twinbus.amqp.codec.sections import (
 )
 from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Array, Decimal128, Described, Int, Long, Symbol, Timestamp, UInt, ULong, Value
-from twinbus.amqp.events import CreditChanged, Deliveries, LinkDetached
+from twinbus.amqp.events import CreditChanged, Deliveries, Dispositions, LinkDetached
 from twinbus.amqp.incoming_link import IncomingLink
 from twinbus.amqp.outgoing_link import OutgoingLink
 from twinbus.amqp.session import Session
@@ -387,6 +388,22 @@ def test_a_session_is_granted_in_the_form_in_which_it_was_asked_for(front: Front
         client.run()
 
 
+def test_a_message_settled_twice_in_a_session_that_its_receiver_holds_lost_its_own_lock(front: Front) -> None:
+    put(front, "a", "talks", group_id="s")
+    client = front.client()
+    receiver = client.receiver("talks", credit=1, session_filter={Symbol("com.microsoft:session-filter"): "s"})
+    (message,) = client.received()
+    settled = {"disposition-status": "completed", "lock-tokens": Array([UUID(bytes_le=message.delivery_tag)])}
+    client.node("talks/$management").ask("com.microsoft:update-disposition", settled)
+    client.take(Dispositions)
+    receiver.update(message.delivery_id, message.delivery_id, ACCEPTED)
+    client.run()
+    (answer,) = client.take(Dispositions)
+    assert isinstance(answer.state, Rejected)
+    assert answer.state.error is not None
+    assert answer.state.error.condition == "com.microsoft:message-lock-lost"
+
+
 def test_requests_that_wait_for_the_store_are_limited(front: Front) -> None:
     client = front.client()
     node = client.node("orders/$management")
@@ -417,6 +434,21 @@ def test_replies_that_nobody_takes_are_limited(front: Front, limit: str, monkeyp
             node.send("com.microsoft:peek-message", {"from-sequence-number": Long(0), "message-count": Int(1)})
         assert node.replies.is_attached is is_attached
     assert node.answers() == []
+
+
+def test_a_reply_that_has_credit_is_sent_whatever_waits_on_other_links(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_links, "WAITING_BYTES_MAX", 100)
+    client = front.client()
+    waiting, node = client.node("talks/$management"), client.node("orders/$management")
+    waiting.replies.grant(0)
+    node.replies.grant(1)
+    client.run()
+    waiting.send("com.microsoft:peek-message", {})
+    assert client.gateway.held_back_size > 0
+    assert status(node.ask("com.microsoft:peek-message", {}))[0] == 204
+    assert node.replies.is_attached
 
 
 def test_replies_that_are_given_up_do_not_count_any_more_before_the_client_has_heard_of_it(

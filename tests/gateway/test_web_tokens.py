@@ -182,6 +182,10 @@ def test_a_token_may_be_for_good() -> None:
     assert "'exp'" in refusal(sign(claims(NOW, exp=SECONDS_MAX + 1)))
 
 
+def test_a_token_may_be_valid_from_the_beginning_of_time() -> None:
+    assert trusting().verify(sign(claims(NOW, nbf=0)), "", NOW).rights
+
+
 def test_clocks_may_differ_a_little() -> None:
     skew = CLOCK_SKEW // SECOND
     early = sign(claims(NOW, nbf=NOW // 1_000 + skew))
@@ -284,6 +288,7 @@ def test_keys_that_cannot_have_signed_a_token_are_left_out() -> None:
 
 
 def test_key_sets_have_limits() -> None:
+    assert len(read_key_set(key_set(jwk("one")).ljust(KEY_SET_SIZE_MAX))) == 1
     with pytest.raises(ArgumentError, match="bytes"):
         read_key_set(b" " * (KEY_SET_SIZE_MAX + 1))
     with pytest.raises(ArgumentError, match="keys"):

@@ -492,6 +492,21 @@ def test_a_body_has_a_number_of_sections_that_can_be_passed_over_at_once(describ
         decode_sections(described * (BODY_SECTIONS_MAX + 7))
 
 
+def test_a_property_has_a_size_with_the_front_of_its_value() -> None:
+    sent = properties_section("id") + application({"n": bytes(PROPERTY_SIZE_MAX - 5)}) + body()
+    assert received(sent).message_id == "id"
+    with pytest.raises(MessageTooLarge, match=f"{PROPERTY_SIZE_MAX + 1} bytes"):
+        received(properties_section("id") + application({"n": bytes(PROPERTY_SIZE_MAX - 4)}) + body())
+
+
+def test_annotations_of_equal_values_are_set_in_their_own_types() -> None:
+    content = received(body()).content
+    values: list[Value] = [Timestamp(5), Long(5), UInt(5), Symbol("five"), "five", Symbol("five"), [5]]
+    for value in values:
+        changed = annotation(with_annotations(content, {"x-opt-a": value}), "x-opt-a")
+        assert (changed, type(changed)) == (value, type(value))
+
+
 def test_properties_that_claim_more_elements_than_they_hold_are_not_looked_for_in_the_body() -> None:
     """Or the element that follows them, which is the body, would be a property that is too large."""
     entries = encode_value("n") + encode_value(bytes(PROPERTY_SIZE_MAX - 10))

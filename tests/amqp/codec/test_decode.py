@@ -115,6 +115,7 @@ def test_not_a_number_is_read() -> None:
         ("56 02", "a boolean is 0 or 1"),
         ("73 00110000", "not a Unicode character"),
         ("73 0000d800", "not a Unicode character"),
+        ("73 0000dfff", "not a Unicode character"),
         ("a1 01 ff", "not UTF-8"),
         ("a3 01 ff", "not UTF-8"),
         ("c1 03 01 54 01", "key without a value"),

@@ -61,6 +61,39 @@ def test_or_follows_three_valued_logic(row: str) -> None:
     assert outcome(f"{TRUTHS[row[0]]} OR {TRUTHS[row[1]]}") is NAMED[row[2]]
 
 
+@pytest.mark.parametrize(
+    ("operator", "rows"),
+    [
+        ("AND", ["TTTT", "FTTF", "TFTF", "TTFF", "UTTU", "TUTU", "TTUU", "UFTF", "TUFF", "UUUU"]),
+        ("OR", ["FFFF", "TFFT", "FTFT", "FFTT", "UFFU", "FUFU", "FFUU", "UTFT", "FUTT", "UUUU"]),
+    ],
+)
+def test_logic_of_three_terms_is_three_valued_too(operator: str, rows: list[str]) -> None:
+    for first, second, third, expected in map(tuple, rows):
+        text = f" {operator} ".join([TRUTHS[first], TRUTHS[second], TRUTHS[third]])
+        assert outcome(text) is NAMED[expected]
+
+
+@pytest.mark.parametrize(
+    ("user", "expected"),
+    [
+        ({"a": 1, "b": 2, "c": 1}, True),
+        ({"a": 1, "b": 1, "c": 2}, True),
+        ({"a": 1, "b": 2, "c": 3}, False),
+        ({"a": 1, "c": 1}, True),
+        ({"a": 1, "b": 1}, True),
+        ({"a": 1, "c": 2}, None),
+        ({"a": 1, "b": "1", "c": 2}, None),
+        ({"b": 1, "c": 2}, None),
+    ],
+)
+def test_a_value_is_among_others_of_the_message_if_it_equals_one(
+    user: dict[str, object], expected: bool | None
+) -> None:
+    assert outcome("a IN (b, c)", view_of(user)) is expected
+    assert outcome("a NOT IN (b, c)", view_of(user)) is (None if expected is None else not expected)
+
+
 @pytest.mark.parametrize("row", ["TF", "FT", "UU"])
 def test_not_follows_three_valued_logic(row: str) -> None:
     assert outcome(f"NOT {TRUTHS[row[0]]}") is NAMED[row[1]]

@@ -4,7 +4,7 @@ import pytest
 
 from twinbus.amqp.codec.decode import decode_value
 from twinbus.amqp.codec.encode import encode_value
-from twinbus.amqp.codec.types import Described, Int, ULong, Value
+from twinbus.amqp.codec.types import Described, Int, Timestamp, ULong, Value
 from twinbus.errors import ArgumentError
 from twinbus.model.descriptions import (
     CorrelationFilter,
@@ -61,6 +61,20 @@ def test_an_empty_action_is_no_action(action: Value) -> None:
 def test_a_request_of_the_wrong_shape_is_an_argument_error(name: Value, description: Value) -> None:
     with pytest.raises(ArgumentError):
         read_rule(name, description)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (Timestamp(2**63 - 1), "of property 'p' is beyond the calendar"),
+        (None, "cannot compare property 'p' with this NoneType"),
+        (b"x", "cannot compare property 'p' with this bytes"),
+        (ULong(2**63), "cannot compare property 'p' with this ULong"),
+    ],
+)
+def test_what_a_correlation_filter_cannot_compare_with_is_named(value: Value, problem: str) -> None:
+    with pytest.raises(ArgumentError, match=problem):
+        read_rule("r", {"correlation-filter": {"properties": {"p": value}}})
 
 
 @pytest.mark.parametrize(
