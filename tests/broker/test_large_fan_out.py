@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from twinbus.broker.commands import Peek
-from twinbus.broker.entity import fan_out, topic_placement
+from twinbus.broker.entity import fan_out, topic_placement, topic_room
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable, MessageNotFound, MessageTooLarge, StoreUnavailable
@@ -444,6 +444,82 @@ def test_a_due_message_whose_store_is_lost_while_it_waits_for_its_turn_is_copied
     assert topic.counts().scheduled == 0
 
 
+def due_with_actions(sim: Simulation, topic: TopicEntity) -> SubscriptionEntity:
+    """Its copies have been begun with; what is sent meanwhile is "later"."""
+    rules = [RuleDescription(f"r{number}", action=SqlAction(f"SET n = {number}")) for number in range(12)]
+    subscription = sim.subscription(SubscriptionDescription("t", "s"), rules)
+    begin(sim, topic, [make_message("due", scheduled_at=sim.now + 1_000)])
+    sim.run()
+    sim.clock.advance(1_000)
+    look_for_due(sim)
+    sim.turn()
+    begin(sim, topic, [make_message("later")])
+    return subscription
+
+
+def test_a_due_message_that_very_many_actions_change_is_copied_in_steps_too(
+    sim: Simulation, topic: TopicEntity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_room, "COPIES_BYTES_MAX", 1)  # it was taken when it was sent
+    port, turns = sim.ports[topic.main_fragments[0].broker.index], 1
+    subscription = due_with_actions(sim, topic)
+    while not len(port):
+        assert (subscription.main.counts().active, topic.counts().scheduled) == (0, 1)
+        sim.turn()
+        turns += 1
+    assert turns >= 12
+    sim.run()
+    assert (subscription.main.counts().active, topic.counts().scheduled) == (12, 0)
+
+
+def test_what_is_sent_while_a_due_message_is_copied_stays_behind_it(sim: Simulation, topic: TopicEntity) -> None:
+    subscription = due_with_actions(sim, topic)
+    sim.run()
+    assert ids_in(sim, subscription) == ["due"] * 12 + ["later"] * 12
+
+
+@pytest.mark.parametrize("at_once", [0, 1_000])
+def test_copies_of_a_due_message_have_the_number_that_it_had_first(
+    sim: Simulation, topic: TopicEntity, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_placement, "COPIES_OF_ONE_AT_ONCE", at_once)
+    (first, *_) = subscriptions(sim)
+    topic.send_each([make_message("due", scheduled_at=sim.now + 1_000)], sim.now, EachReply(), [77])
+    sim.run()
+    sim.advance(2_000, 500)
+    (row,) = sim.ask(first.main, Peek(0, 9)).value
+    assert row.enqueued_sequence_number == 77
+
+
+def test_a_due_message_whose_store_is_lost_while_it_is_copied_is_copied_once(
+    sim: Simulation, topic: TopicEntity, caplog: pytest.LogCaptureFixture
+) -> None:
+    subscription = due_with_actions(sim, topic)
+    store = topic.main_fragments[0].broker.index
+    broker, port = sim.brokers[store], sim.ports[store]
+    broker.store_lost(StoreUnavailable("switched off"))
+    broker.store_returned()
+    port.run()
+    sim.run()
+    sim.tick()
+    assert ids_in(sim, subscription) == ["later"] * 12 + ["due"] * 12
+    assert "send_broken" not in caplog.messages
+
+
+def test_a_due_message_for_which_there_is_no_room_when_it_is_copied_waits(sim: Simulation, topic: TopicEntity) -> None:
+    full = sim.subscription(SubscriptionDescription("t", "full"))
+    sim.send(topic, make_message("before"))
+    subscription = due_with_actions(sim, topic)
+    port = sim.ports[topic.main_fragments[0].broker.index]
+    port.is_full = True
+    sim.run()
+    assert (subscription.main.counts().active, topic.counts().scheduled) == (0, 1)
+    receiver = sim.receiver(full.main, 9)
+    sim.settle(full.main, receiver.take())
+    sim.advance(3_000, 500)
+    assert ids_in(sim, subscription) == ["due"] * 12
+
+
 def test_receivers_of_all_subscriptions_learn_of_their_copies(sim: Simulation, topic: TopicEntity) -> None:
     receivers = [sim.receiver(each.main, 1_000) for each in subscriptions(sim, 60)]
     begin(sim, topic, batch(3))
@@ -514,6 +590,8 @@ def build(at_once: int, seed: int, patch: Callable[[int], None]) -> tuple[dict[s
     ]
     numbers = begin(sim, topic, messages)
     sim.run()
+    sim.advance(1_000, 100)
+    assert topic.counts().scheduled == 0
     return everything(sim, topic), numbers.value
 
 
@@ -521,6 +599,7 @@ def build(at_once: int, seed: int, patch: Callable[[int], None]) -> tuple[dict[s
 def test_steps_change_nothing_but_the_time(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def patch(at_once: int) -> None:
         monkeypatch.setattr(topic_placement, "COPIES_AT_ONCE", at_once)
+        monkeypatch.setattr(topic_placement, "COPIES_OF_ONE_AT_ONCE", at_once)
         monkeypatch.setattr(fan_out, "SHARED_TOGETHER", 3 * at_once)
 
     in_steps, at_once = build(1, seed, patch), build(1_000_000, seed, patch)

@@ -103,6 +103,24 @@ def copy_in_steps(
     return ReadyCopies(fan_out, decision, tally, first_number, numbers, keys, now)
 
 
+def copy_due_in_steps(
+    rules: RuleIndex[Subscriber],
+    room: TopicRoom,
+    decision: Decision,
+    messages: Sequence[Message],
+    now: Millis,
+    origins: Sequence[int],
+) -> Generator[None, Millis, "ReadyCopies"]:
+    """As `copy_in_steps`, of scheduled messages that are due: there was room for them when they were sent, and they are no duplicates."""
+    tally, first_number = decision.fragment.tally, decision.fragment.tally.last_number + 1
+    fan_out = DueFanOut(rules, room, decision, first_number, now)
+    numbers = []
+    for message, origin in zip(messages, origins, strict=True):
+        numbers.append((yield from fan_out.add_in_steps(message, origin)))
+    yield from fan_out.share()
+    return ReadyCopies(fan_out, decision, tally, first_number, numbers, (), now)
+
+
 @dataclass(frozen=True, slots=True)
 class ReadyCopies:
     """Of a run of messages, about which nothing is decided yet."""
@@ -408,11 +426,15 @@ class LargeFanOut(FanOut):
         return share
 
 
-class SharedFanOut(LargeFanOut):
-    """In one step, of messages that are taken however large their copies are: it was asked before, or when they were scheduled."""
+class DueFanOut(LargeFanOut):
+    """Of messages that are taken however large their copies are: it was asked before, or when they were scheduled."""
 
     def _check_copied(self, size_bytes: int) -> None:
         """Nobody is there any more who could be refused."""
+
+
+class SharedFanOut(DueFanOut):
+    """In one step."""
 
     def decide(self) -> None:
         if self._copied_bytes > SHARED_BYTES_MIN:

@@ -1,6 +1,6 @@
 """A topic: what is sent to it is copied to every subscription whose rules match (contract A16)."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Final
@@ -26,7 +26,7 @@ from twinbus.broker.replies import NO_COUNTS, Holdings, QueueCounts, Reply, Send
 from twinbus.broker.target import TargetName
 from twinbus.broker.wakeups import LongSteps
 from twinbus.clock import Millis
-from twinbus.errors import EntityNotFound, MessagingError
+from twinbus.errors import EntityNotFound, FragmentUnavailable, MessagingError
 from twinbus.model.descriptions import RuleDescription, SubscriptionDescription, TopicDescription
 from twinbus.model.message import Message, read_content
 from twinbus.model.paths import path_key
@@ -204,39 +204,40 @@ class TopicEntity:
 
     def _publish_due(self, fragment: Fragment, rows: list[StoredMessage], now: Millis) -> bool:
         """Scheduled messages are copied when they are due; the topic itself keeps nothing of them."""
-        if self.placement.is_busy(fragment.index):
+        if self.placement.is_busy(fragment.index) or self.placement.is_long(len(rows)):
             # In the line, or senders who are always there would keep them from their subscriptions.
             let_in = fragment.keep_out([row.sequence_number for row in rows])
             self.placement.wait(fragment.index, partial(self._publish_in_turn, fragment, fragment.tally, rows, let_in))
             return False
-        return self._publish_now(fragment, rows, now)
+        chosen = self._due_together(fragment, rows, now)
+        if chosen:
+            self._publish_at_once(fragment, chosen, now)
+        return bool(chosen)
 
     def _publish_in_turn(
         self, fragment: Fragment, tally: Tally, rows: list[StoredMessage], let_in: Callable[[], None], now: Millis
     ) -> LongSteps:
         """Nobody else has changed them meanwhile; if the store was lost, they will be found again."""
-        yield from ()
-        if fragment.tally is not tally or not fragment.is_available:
-            return
         try:
-            if self._publish_now(fragment, rows, now):
+            if fragment.tally is not tally or not fragment.is_available:
+                return
+            chosen = self._due_together(fragment, rows, now)
+            is_published = bool(chosen)
+            if chosen and self.placement.is_long(len(chosen)):
+                is_published = yield from self._publish_in_steps(fragment, chosen, now)
+            elif chosen:
+                self._publish_at_once(fragment, chosen, now)
+            if is_published:
                 fragment.settings.alive_at = now
                 fragment.agenda.will_be_due(now)  # there may be more
+        except FragmentUnavailable:
+            return
         finally:
             let_in()
         self._keep_up(fragment, now)
         fragment.wake()
 
-    def _publish_now(self, fragment: Fragment, rows: list[StoredMessage], now: Millis) -> bool:
-        is_full = fragment.broker.is_full
-        if is_full and any(part.tally.active_count for part in self._parts(fragment.index)):
-            # Only those who receive make room. They have something to receive, and get more when they have taken that.
-            fragment.agenda.will_be_due(now + FULL_PAUSE)
-            return False
-        count = 1 if is_full else self._due_together(rows)
-        if count < len(rows):
-            rows = rows[:count]
-            fragment.agenda.will_be_due(now)
+    def _publish_at_once(self, fragment: Fragment, rows: Sequence[StoredMessage], now: Millis) -> None:
         decision = Decision(fragment)
         decision.remove(rows)
         first_number = fragment.tally.take_numbers(len(rows))
@@ -246,12 +247,34 @@ class TopicEntity:
             publishing.add(message, row.enqueued_sequence_number)
         publishing.decide()
         decision.commit()
+
+    def _publish_in_steps(
+        self, fragment: Fragment, rows: list[StoredMessage], now: Millis
+    ) -> Generator[None, Millis, bool]:
+        """False if there is no room for them in the end. Raises FragmentUnavailable if the store was lost in between."""
+        decision = Decision(fragment)
+        messages, origins = [read_content(row.content) for row in rows], [row.enqueued_sequence_number for row in rows]
+        copies = yield from fan_out.copy_due_in_steps(self.rules, self._room, decision, messages, now, origins)
+        copies.check()
+        if not self._due_together(fragment, rows, now):
+            return False
+        decision.remove(rows)
+        copies.decide()
+        decision.commit()
         return True
 
-    def _due_together(self, rows: Sequence[StoredMessage]) -> int:
-        """How many of them to copy in one commit; at least one."""
+    def _due_together(self, fragment: Fragment, rows: list[StoredMessage], now: Millis) -> list[StoredMessage]:
+        """Those of them to copy in one commit, at least one if there is room; it will be looked for the others."""
+        is_full = fragment.broker.is_full
+        if is_full and any(part.tally.active_count for part in self._parts(fragment.index)):
+            # Only those who receive make room. They have something to receive, and get more when they have taken that.
+            fragment.agenda.will_be_due(now + FULL_PAUSE)
+            return []
         sizes = accumulate([len(row.content) * (1 + self.rules.acting_count) for row in rows])
-        return max(1, sum([size <= DUE_BYTES_MAX for size in sizes]))
+        count = 1 if is_full else max(1, sum([size <= DUE_BYTES_MAX for size in sizes]))
+        if count < len(rows):
+            fragment.agenda.will_be_due(now)
+        return rows[:count]
 
 
 def _rest_of(steps: Iterator[None]) -> LongSteps:

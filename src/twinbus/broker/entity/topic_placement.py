@@ -10,7 +10,7 @@ if the store is lost in between, nothing has happened yet, and the batch goes to
 
 Independent messages that arrive together are cut into parts, each with a commit of its own. Transactions wait in the line too: one
 with many copies has them made in steps like a batch, keeps its turn until it has decided about everything else that belongs to it,
-and is one commit with that. So do scheduled messages that are due.
+and is one commit with that. So do scheduled messages that are due, and so is one of them copied if it has very many copies.
 """
 
 import logging
