@@ -1,6 +1,7 @@
 """A relay between client and server that a test can cut, or hold so that bytes go nowhere."""
 
 import asyncio
+import re
 import ssl
 
 
@@ -20,6 +21,8 @@ class Relay:
         self._may_pass.set()
         self.heard = bytearray()
         """What clients sent."""
+        self.holds_at = re.compile(b"(?!)")
+        """What a client says when its peer hangs, from then on."""
 
     @property
     def connections(self) -> int:
@@ -68,6 +71,8 @@ class Relay:
         try:
             while data := await source.read(1 << 16):
                 heard += data
+                if heard is self.heard and self.holds_at.search(data):
+                    self.hold()
                 if self._delay_s:
                     await asyncio.sleep(self._delay_s)
                 await self._may_pass.wait()

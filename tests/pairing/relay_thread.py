@@ -1,6 +1,7 @@
 """A relay to a namespace on a thread of its own, for tests that are not on an event loop: hold it, or stop it."""
 
 import asyncio
+import re
 import threading
 from types import TracebackType
 
@@ -46,6 +47,10 @@ class RelayThread:
     def hold(self) -> None:
         """Connections stay and are taken, and what is written into them goes nowhere."""
         self._loop.call_soon_threadsafe(self._relay.hold)
+
+    def hold_at(self, pattern: bytes) -> None:
+        """As soon as a client says this."""
+        self._relay.holds_at = re.compile(pattern, re.DOTALL)
 
     def pass_on(self) -> None:
         self._loop.call_soon_threadsafe(self._relay.pass_on)

@@ -1,12 +1,15 @@
 """Moving dead letters, without Spark: what one task does in a real namespace, and what its driver makes of it."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.pairing.relay_thread import RelayThread
 from twinbus.client.blocking import BlockingNamespace
+from twinbus.client.connecting.connection_string import parse_connection_string
 from twinbus.client.message import encode_message
 from twinbus.client.received_message import ReceivedMessage
 from twinbus.clock import SystemClock
@@ -295,3 +298,23 @@ def test_a_task_that_sees_the_stop_file_gives_back_what_it_has_not_moved(
     assert (report.moved, report.error, report.is_drained) == ([], None, False)
     with BlockingNamespace.connect(bus.connection_string) as namespace:
         assert len(namespace.receiver(f"{queue}/$DeadLetterQueue", deletes=True).collect(COUNT, 5)) == COUNT
+
+
+COMPLETING = b"\x00\x53\x15.{0,40}\x00\x53" + re.escape(b"\x24")
+"""A disposition whose state is `accepted`; answers to requests are settled by their sender."""
+
+
+def test_a_namespace_that_stops_answering_is_waited_for_as_long_as_an_operation_may_take(
+    bus: LocalNamespace, queue: str
+) -> None:
+    found = numbers(bus, queue)
+    port = parse_connection_string(bus.connection_string).port
+    with RelayThread(port) as relay:
+        relay.hold_at(COMPLETING)
+        through = bus.connection_string.replace(f":{port};", f":{relay.port};")
+        connection = ConnectionOptions.from_options({"connectionString": through, "operationTimeout": "2"})
+        path = f"{queue}/$DeadLetterQueue"
+        report = run_move(MovePlan(connection, path, queue, [], runs(found)), SystemClock())
+    assert report.error == f"'{path}' did not answer within 2 s."
+    assert report.is_transient
+    assert (report.moved, report.sent) == ([], runs(found))

@@ -106,6 +106,11 @@ class Namespace:
         """Why the connection ended; None while it is open."""
         return self._wire.fault
 
+    @property
+    def timeout_s(self) -> float:
+        """For each request. Whoever waits for the outcomes of a sender or receiver limits that as it sees fit."""
+        return self._timeout_s
+
     async def sender(self, path: str, *, via: str | None = None) -> Sender:
         """Raises EntityNotFound, Unauthorized, or another error of the namespace.
 

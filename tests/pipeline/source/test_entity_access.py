@@ -1,17 +1,21 @@
 """The two ways to access an entity say the same, as far as both can know it; and which of them is taken."""
 
+import asyncio
 import json
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.client.relay import Relay
 from tests.pipeline.source.bus import Bus, bodies, names, rows
+from twinbus.client.connecting.connection_string import parse_connection_string
 from twinbus.client.entity_extras import PackedPage
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.client.request_node import Answer
-from twinbus.errors import EntityNotFound, NotAllowed, ServerBusy
+from twinbus.errors import EntityNotFound, NotAllowed, OperationTimeout, ServerBusy
 from twinbus.pipeline.source.access.connections import Detect
 from twinbus.pipeline.source.access.entity_access import ALL_STATES, EntityAccess, Wanted
 from twinbus.pipeline.source.access.plain_access import PlainAccess
@@ -163,3 +167,29 @@ def test_claims_of_dead_letters_cannot_be_sent_again(bus: Bus) -> None:
     path = f"{bus.queue()}/$DeadLetterQueue"
     with pytest.raises(NotAllowed, match="Messages cannot be sent to"):
         bus.ask(path, lambda access: access.release([(1, 2)]), plain)
+
+
+ANSWER_WAIT_S = 2.0
+DEFERRING = b"\x00\x53\x15.{0,40}\x00\x53\x27"  # a disposition whose state is `modified`
+SENDING = b"\x00\x53\x14.*copy me"
+
+
+@pytest.mark.parametrize("hangs_at", [DEFERRING, SENDING], ids=["claimed", "sent again"])
+async def test_a_namespace_that_stops_answering_is_waited_for_as_long_as_an_operation_may_take(
+    bus: Bus, hangs_at: bytes
+) -> None:
+    path = bus.queue()
+    bus.send(path, ["copy me"])
+    port = parse_connection_string(bus.namespace.connection_string).port
+    relay = Relay(port)
+    await relay.start()
+    try:
+        relay.holds_at = re.compile(hangs_at, re.DOTALL)
+        text = bus.namespace.connection_string.replace(f":{port};", f":{relay.port};")
+        namespace = await Namespace.connect(text, timeout_s=ANSWER_WAIT_S)
+        access = PlainAccess(namespace, path)
+        async with asyncio.timeout(10 * ANSWER_WAIT_S):
+            with pytest.raises(OperationTimeout, match=f"'{path}' did not answer"):
+                await claim_and_release(access)
+    finally:
+        await relay.stop()

@@ -34,7 +34,7 @@ from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
 from twinbus.client.sender import Sender
 from twinbus.clock import NEVER, Clock, Millis
-from twinbus.errors import MessagingError, NotAllowed
+from twinbus.errors import MessagingError, NotAllowed, OperationTimeout
 from twinbus.model import wire_names
 from twinbus.pipeline.connection_options import ConnectionOptions
 from twinbus.pipeline.replay.copies import copy_of
@@ -262,7 +262,12 @@ class _Mover:
         """What cannot be removed stays among those that are sent: its lock was lost, and it comes again."""
         if not done:
             return
-        for message, outcome in zip(done, await self._receiver.complete(done), strict=True):
+        timeout_s = self._plan.connection.operation_timeout_s
+        try:
+            outcomes = await asyncio.wait_for(self._receiver.complete(done), timeout_s)
+        except TimeoutError:
+            raise OperationTimeout(f"'{self._plan.path}' did not answer within {timeout_s:g} s.") from None
+        for message, outcome in zip(done, outcomes, strict=True):
             if outcome is None:
                 number = message.sequence_number or 0
                 self.moved.add(number)

@@ -6,7 +6,8 @@ receiving its deferred messages in the mode that deletes.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TypeVar
 
 from twinbus.amqp.codec.section_bounds import ordered_sections
 from twinbus.amqp.codec.sections import Header, Sections, encode_sections
@@ -16,7 +17,7 @@ from twinbus.client.received_message import ReceivedMessage
 from twinbus.client.receiver import Receiver
 from twinbus.client.sender import Sender
 from twinbus.clock import Millis
-from twinbus.errors import MessageNotFound, MessagingError, NotAllowed, NotImplementedHere
+from twinbus.errors import MessageNotFound, MessagingError, NotAllowed, NotImplementedHere, OperationTimeout
 from twinbus.model import wire_names
 from twinbus.model.message_limits import PEEK_COUNT_MAX
 from twinbus.model.paths import SubQueue, parse_address
@@ -25,6 +26,8 @@ from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.pipeline.copy_ids import rename
 from twinbus.pipeline.source.access.entity_access import Claim, Head, Seen, Wanted, enqueued_at
 from twinbus.pipeline.source.ranges import Range, by_fragment, fragment_of, in_pieces, runs
+
+T = TypeVar("T")
 
 CREDIT_MAX = 1_000
 CLAIM_WAIT_S = 0.5
@@ -137,9 +140,32 @@ class PlainAccess:
             # Or what is deferred would make room for more, which nobody has asked for.
             await receiver.pause()
             messages += await receiver.receive(count - len(messages), 0) if len(messages) < count else []
-            return await _defer(receiver, messages, ends, owner)
+            return await self._defer(receiver, messages, ends, owner)
         finally:
             await receiver.close()
+
+    async def _defer(
+        self, receiver: Receiver, messages: Sequence[ReceivedMessage], ends: Mapping[int, int] | None, owner: str
+    ) -> list[int]:
+        wanted: list[ReceivedMessage] = []
+        others: list[ReceivedMessage] = []
+        for message in messages:
+            number = _number(message)
+            is_late = ends is not None and number >= ends.get(fragment_of(number), 0)
+            (others if is_late else wanted).append(message)
+        if others:
+            await receiver.release(others)
+        outcomes = await self._within_time(receiver.defer(wanted, {wire_names.CLAIMED_BY: owner}))
+        _raise_if_in_doubt(outcomes)
+        return [_number(message) for message, error in zip(wanted, outcomes, strict=True) if error is None]
+
+    async def _within_time(self, outcomes: Awaitable[T]) -> T:
+        """A request has its time; what is sent or settled on a link has none."""
+        timeout_s = self._namespace.timeout_s
+        try:
+            return await asyncio.wait_for(outcomes, timeout_s)
+        except TimeoutError:
+            raise OperationTimeout(f"'{self.path}' did not answer within {timeout_s:g} s. Try again.") from None
 
     async def delete(self, ranges: Sequence[Range]) -> None:
         for part in by_fragment(ranges).values():
@@ -180,7 +206,8 @@ class PlainAccess:
                 return 0
             middle = len(numbers) // 2
             return await self._send_again(sender, numbers[:middle]) + await self._send_again(sender, numbers[middle:])
-        outcomes = await sender.send([_fresh_copy(message.payload, self.path) for message in messages])
+        copies = [_fresh_copy(message.payload, self.path) for message in messages]
+        outcomes = await self._within_time(sender.send(copies))
         sent = [message for message, error in zip(messages, outcomes, strict=True) if error is None]
         await self._entity.complete(sent)
         refused = next((error for error in outcomes if error is not None), None)
@@ -197,22 +224,6 @@ class PlainAccess:
                 f"mode=consume cannot claim messages of an entity with message sessions in this namespace: {refused}"
             ) from None
         await receiver.close()
-
-
-async def _defer(
-    receiver: Receiver, messages: Sequence[ReceivedMessage], ends: Mapping[int, int] | None, owner: str
-) -> list[int]:
-    wanted: list[ReceivedMessage] = []
-    others: list[ReceivedMessage] = []
-    for message in messages:
-        number = _number(message)
-        is_late = ends is not None and number >= ends.get(fragment_of(number), 0)
-        (others if is_late else wanted).append(message)
-    if others:
-        await receiver.release(others)
-    outcomes = await receiver.defer(wanted, {wire_names.CLAIMED_BY: owner})
-    _raise_if_in_doubt(outcomes)
-    return [_number(message) for message, error in zip(wanted, outcomes, strict=True) if error is None]
 
 
 def _raise_if_in_doubt(outcomes: Sequence[MessagingError | None]) -> None:
