@@ -6,11 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
+from azure.servicebus.management import SqlRuleAction, TrueRuleFilter
 
 from tests.attack.longest_turn import LongestTurn
 from tests.attack.modest_client import ModestClient, p99
 from tests.attack.served_namespace import served
 from tests.measured import Measured
+from twinbus.broker.fragment_transaction import MESSAGES_MAX
 from twinbus.client.administration import administration_client
 from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
@@ -23,6 +25,7 @@ LEAST_S = 0.5
 WAIT_S = 60.0
 ALONE_S, AFTER_S = 3.0, 5.0
 COUNT = 1_000
+ACTION_COUNT = 300
 LONGEST_S = 1.0
 """For one message of whoever is beside, at most: the copies of a batch are one commit, in their own store too a short one."""
 
@@ -87,6 +90,26 @@ def test_a_large_fan_out_holds_nobody_up(tmp_path: Path, store_count: int) -> No
         assert [namespace.message_count(f"t/Subscriptions/{name}") for name in names] == [COUNT] * len(names)
     assert longest.seconds < TURN_MAX_S
     assert beside < max(RATIO_MAX * alone, LEAST_S)
+
+
+async def commit(connection_string: str, count: int) -> None:
+    async with await Namespace.connect(connection_string) as client:
+        sender = await client.sender("t")
+        async with client.transaction() as transaction:
+            await transaction.send(sender, [encode_message("x" * 100) for _ in range(count)])
+
+
+def test_a_transaction_whose_messages_many_actions_change_holds_nobody_up(tmp_path: Path) -> None:
+    with LocalNamespace(tmp_path, store_count=1) as namespace:
+        namespace.create_topic("t", "s")
+        for number in range(ACTION_COUNT):
+            action = SqlRuleAction(f"SET n = {number}")
+            namespace.administration.create_rule("t", "s", f"r{number}", filter=TrueRuleFilter(), action=action)
+        with LongestTurn(namespace) as longest:
+            asyncio.run(commit(namespace.connection_string, MESSAGES_MAX))
+        # One more each, without an action: the rule that it was created with.
+        assert namespace.message_count("t/Subscriptions/s") == (ACTION_COUNT + 1) * MESSAGES_MAX
+    assert longest.seconds < TURN_MAX_S
 
 
 @pytest.mark.nightly
