@@ -66,8 +66,8 @@ class Senders:
                 found.append((event.link.handle, event.delivery_id, event.size))
         return found, self.theirs.windows.incoming_count
 
-    def tagged(self, tag_size: int, count: int) -> bytes:
-        self.links[0].transfers([(bytes(tag_size), b"payload")] * count)
+    def tagged(self, tag_size: int, count: int, payload: bytes = b"payload") -> bytes:
+        self.links[0].transfers([(bytes(tag_size), payload)] * count)
         return self.wire.client.connection.data_to_send()
 
     def taken_singly(self, data: bytes) -> int:
@@ -161,9 +161,12 @@ def test_a_transfer_like_others_amid_the_frames_of_another_delivery_ends_its_lin
 
 
 @pytest.mark.parametrize("count", [2, 100])
-def test_transfers_alike_of_one_read_are_taken_apart_once(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("payload", [b"payload", b""])
+def test_transfers_alike_of_one_read_are_taken_apart_once(
+    payload: bytes, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     senders = Senders()
-    data = senders.tagged(4, count)
+    data = senders.tagged(4, count, payload)
     read = monkeypatch_count(monkeypatch, session_module, "read_transfer")
     assert len(senders.take([data])[0]) == count
     # To take the first, and to remember its shape.

@@ -56,6 +56,11 @@ def active(front: Front, path: str = "orders") -> int:
 
 def ask_in(client: Client, node: NodeClient, txn_id: bytes, operation: str, body: dict[str, Value]) -> dict[str, Value]:
     """Ask a `$management` node for something in a transaction: the properties of its reply."""
+    reply = reply_in(client, node, txn_id, operation, body)
+    return {str(name): value for name, value in (reply.application_properties or {}).items()}
+
+
+def reply_in(client: Client, node: NodeClient, txn_id: bytes, operation: str, body: dict[str, Value]) -> Sections:
     request = Sections(
         properties=MessageProperties(message_id="1"),
         application_properties={"operation": f"com.microsoft:{operation}"},
@@ -64,4 +69,4 @@ def ask_in(client: Client, node: NodeClient, txn_id: bytes, operation: str, body
     node.requests.transfer(encode_sections(request), b"1", state=TransactionalState(txn_id=txn_id))
     client.run()
     (reply,) = node.answers()
-    return {str(name): value for name, value in (reply.application_properties or {}).items()}
+    return reply

@@ -57,8 +57,9 @@ def test_a_client_that_does_not_wait_for_its_drain_gets_what_it_asks_for_then(cl
     assert len(received(client)) == 4
 
 
-def test_a_drain_is_answered_when_the_credit_has_come_back_from_all_nodes(client: Client) -> None:
-    receiver = client.receiver("orders", credit=8)
+@pytest.mark.parametrize("credit", [1, 8])
+def test_a_drain_is_answered_when_the_credit_has_come_back_from_all_nodes(client: Client, credit: int) -> None:
+    receiver = client.receiver("orders", credit=credit)
     client.take(CreditChanged)
     receiver.drain()
     client.run()

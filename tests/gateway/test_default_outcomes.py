@@ -14,6 +14,7 @@ from twinbus.amqp.codec.terminus import Source, Target
 from twinbus.amqp.codec.types import Described, Symbol, ULong
 from twinbus.amqp.events import Incoming, LinkDetached
 from twinbus.amqp.incoming_link import IncomingLink
+from twinbus.gateway.links.receiver_binding import ReceiverBinding
 from twinbus.model.descriptions import QueueDescription
 
 FAILED = Modified(delivery_failed=True)
@@ -88,6 +89,21 @@ def test_what_was_settled_is_not_given_back_when_the_link_ends(front: Front) -> 
     link.detach()
     client.run()
     assert (next_counts(front), active(front)) == ([], 0)
+
+
+@pytest.mark.parametrize("is_in_transaction", [False, True])
+def test_a_link_that_settles_what_it_receives_remembers_nothing_of_it(front: Front, is_in_transaction: bool) -> None:
+    client = front.client()
+    control = Control(client)
+    link, message = taken(client, FAILED)
+    (binding,) = [each for each in client.gateway._bindings.values() if isinstance(each, ReceiverBinding)]
+    assert binding._unsettled
+    txn_id = control.declare()
+    state = TransactionalState(txn_id=txn_id, outcome=ACCEPTED) if is_in_transaction else ACCEPTED
+    link.settle(message.delivery_id, message.delivery_id, state)
+    client.run()
+    assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED
+    assert not binding._unsettled
 
 
 def test_a_delivery_that_is_settled_without_an_outcome_gets_the_default_one(front: Front) -> None:

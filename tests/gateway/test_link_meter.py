@@ -204,6 +204,26 @@ def test_deliveries_of_several_fragments_count_in_their_own() -> None:
 
 
 @pytest.mark.rule("D1")
+@pytest.mark.parametrize(
+    ("cause", "count", "size", "units"),
+    [
+        (Cause.RENEW, 3, 0, 3),
+        (Cause.RENEW, 1, 0, 1),
+        (Cause.SESSION, 1, UNIT_BYTES, 1),
+        (Cause.SESSION, 1, UNIT_BYTES + 1, 2),
+    ],
+)
+def test_operations_of_which_only_the_count_is_known_have_a_unit_each_and_one_with_a_size_those_of_that(
+    cause: Cause, count: int, size: int, units: int
+) -> None:
+    assert cause.is_billed
+    book = OperationsBook(SimClock())
+    meter_on(book).counted(cause, count, size=size)
+    (row,) = book.take_all()
+    assert (row.operations, row.size, row.units) == (count, size, units)
+
+
+@pytest.mark.rule("D1")
 @pytest.mark.parametrize(("count", "row_count"), [(2, 2), (3, 3), (4, 1)])
 def test_a_burst_has_rows_of_its_own_up_to_the_limit_of_a_second(count: int, row_count: int) -> None:
     def rows_of(do: Callable[[LinkMeter], None]) -> list[int]:

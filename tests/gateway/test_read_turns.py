@@ -26,8 +26,9 @@ def test_a_few_run_at_a_time_and_the_next_one_begins_when_one_is_answered() -> N
     asked.ask(READS_MAX + 5)
     assert len(asked.running) == READS_MAX
     assert asked.turns.is_behind
-    for _ in range(READS_MAX + 5):
+    for left in range(READS_MAX + 4, -1, -1):
         asked.running.pop(0)(Response.ok())
+        assert len(asked.running) == min(left, READS_MAX)
     assert len(asked.answers) == READS_MAX + 5
     assert not asked.running
     assert not asked.turns.is_behind

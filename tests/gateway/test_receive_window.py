@@ -1,5 +1,7 @@
 """Which receives of a link are empty."""
 
+import pytest
+
 from twinbus.gateway.links.receive_window import ReceiveWindow
 
 
@@ -30,9 +32,10 @@ def test_a_drain_ends_a_receive_once() -> None:
     assert not window.ended()
 
 
-def test_a_drain_with_credit_of_its_own_is_a_receive() -> None:
+@pytest.mark.parametrize("credit", [1, 10])
+def test_a_drain_with_credit_of_its_own_is_a_receive(credit: int) -> None:
     window = peek_lock()
-    assert not window.told(10, drain=True)
+    assert not window.told(credit, drain=True)
     assert window.ended()
 
 
@@ -108,3 +111,12 @@ def test_credit_after_a_drain_replaces_nothing_that_came_before_it() -> None:
     assert not window.ended()
     assert not window.told(6, drain=False)
     assert window.told(8, drain=False)
+
+
+def test_what_comes_after_the_end_of_a_receive_is_all_that_credit_replaces_then() -> None:
+    window = ReceiveWindow(deletes=True)
+    window.told(10, drain=False)
+    assert window.ended()
+    window.delivered(3)
+    assert not window.told(3, drain=False)
+    assert window.told(4, drain=False)

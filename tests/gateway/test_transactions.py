@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.control_link import DISCHARGE, Control, active, answers, ask_in, condition
+from tests.gateway.control_link import DISCHARGE, Control, active, answers, ask_in, condition, reply_in
 from tests.gateway.front import Client, Front, payload
 from twinbus.amqp.codec.delivery_state import ACCEPTED, RELEASED, Modified, Outcome, Rejected, TransactionalState
 from twinbus.amqp.codec.error_condition import ErrorCondition
@@ -227,8 +227,12 @@ def test_messages_are_scheduled_in_a_transaction(front: Front) -> None:
     txn_id = control.declare()
     due: dict[Value, Value] = {Symbol("x-opt-scheduled-enqueue-time"): Timestamp(front.sim.now + 60_000)}
     message = encode_sections(Sections(message_annotations=due, body=DataBody([b"later"])))
-    reply = ask_in(client, node, txn_id, "schedule-message", {"messages": [{"message-id": "1", "message": message}]})
-    assert reply["statusCode"] == 200
+    wanted = {"messages": [{"message-id": "1", "message": message}]}
+    reply = reply_in(client, node, txn_id, "schedule-message", wanted)
+    assert (reply.application_properties or {})["statusCode"] == 200
+    # It has no number before the commit.
+    assert isinstance(reply.body, ValueBody)
+    assert reply.body.value["sequence-numbers"].values == [0]
     queue = front.sim.entities.queue("orders")
     assert queue.main.counts().scheduled == 0
     assert control.ask(DISCHARGE, txn_id, False) == ACCEPTED

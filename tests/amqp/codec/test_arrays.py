@@ -107,6 +107,7 @@ def test_an_array_without_a_constructor_gets_the_widest_of_its_elements(value: V
         (0x73, Char("ab")),
         (0x73, Char("")),
         (0x73, Char("\ud800")),
+        (0x73, Char(chr(0xDFFF))),
         (0x74, Decimal32(b"abc")),
         (0x84, Decimal64(b"abcdefghi")),
         (0x94, Decimal128(b"")),

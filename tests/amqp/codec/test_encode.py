@@ -136,6 +136,7 @@ def test_an_enumeration_of_integers_is_written_as_its_number() -> None:
         Float(1e300),
         Char("ab"),
         Char("\ud800"),
+        Char(chr(0xDFFF)),
         "\ud800",
         object(),
         Decimal128(b"short"),

@@ -133,6 +133,12 @@ def test_values_of_different_kinds_compare_as_unknown(text: str, value: object) 
     assert outcome_of_user(text, a=value) is None
 
 
+def test_values_that_amqp_has_no_type_for_have_the_descriptors_of_the_dotnet_client() -> None:
+    assert TIMESPAN == "com.microsoft:timespan"
+    assert DATETIME_OFFSET == "com.microsoft:datetime-offset"
+    assert URI == "com.microsoft:uri"
+
+
 def test_text_compares_by_code_points_with_case() -> None:
     assert outcome_of_user("a = 'Red'", a="red") is False
     assert outcome_of_user("a = 'red'", a=Symbol("red")) is True

@@ -306,6 +306,13 @@ def test_a_topic_has_limits_for_its_filters(
     index.add_rule("t", RuleDescription("d", found))
     with pytest.raises(QuotaExceeded, match="limit"):
         index.add_rule("t", RuleDescription("e", found))
+    # They count no longer even before they are taken out of all tables.
+    index.remove_subscription("s")
+    index.remove_subscription("t")
+    for name in ("f", "g"):
+        index.add_rule("u", RuleDescription(name, found))
+    with pytest.raises(QuotaExceeded, match="limit"):
+        index.add_rule("u", RuleDescription("h", found))
 
 
 class CountingReads(dict[str, object]):
