@@ -19,6 +19,8 @@ from twinbus.client.remote_errors import RemoteError
 from twinbus.client.sender import Sender
 from twinbus.errors import MessageTooLarge, MessagingError, NotAllowed, OperationTimeout
 from twinbus.model import wire_names
+from twinbus.model.partition_key import folded
+from twinbus.model.paths import path_key
 from twinbus.pipeline.sink.links import SENDER_COUNT_MAX, SenderLinks
 from twinbus.pipeline.sink.messages import Outgoing
 
@@ -32,6 +34,8 @@ ENVELOPE_ALLOWANCE = 1024
 Errors = list[MessagingError | None]
 Wave = dict[str, list[bytes]]
 """Payloads by entity."""
+KeyOf = tuple[str, str]
+"""An entity, and a key there."""
 
 
 class WriteFailed(MessagingError):
@@ -213,20 +217,26 @@ def waves_of(messages: Iterable[Outgoing], size_max: int) -> list[Wave]:
 
     A sender has many batches under way and learns the outcome of one when others have arrived long ago. If a batch has to be sent
     again, a later one of the same key must not be there yet. So a wave holds at most one batch of each key, and the next wave waits
-    for it. Keys do not wait for each other. Messages without a key have no order to keep on a partitioned entity, so all of them
-    are in the first wave. A message that is too large is in its wave too: its send fails.
+    for it. Keys do not wait for each other. Entity and keys are compared as namespaces do it, without case; but what is written in
+    another way is in no batch with what is before it. Messages without a key have no order to keep on a partitioned entity, so all of
+    them are in the first wave. A message that is too large is in its wave too: its send fails.
     """
     waves: list[Wave] = []
-    filled: dict[tuple[str, str], tuple[int, int]] = {}
+    folded_keys: dict[KeyOf, KeyOf] = {}
+    filled: dict[KeyOf, tuple[int, int, KeyOf]] = {}  # the last wave, bytes in it, and as it is written there
     room = size_max - ENVELOPE_ALLOWANCE
     for entity, key, payload in messages:
         number = 0
         if key is not None:
+            written = entity, key
+            compared = folded_keys.get(written)
+            if compared is None:
+                compared = folded_keys[written] = path_key(entity), folded(key)
             size = len(payload) + MESSAGE_OVERHEAD
-            number, total = filled.get((entity, key), (0, 0))
-            if total and total + size > room:
+            number, total, before = filled.get(compared, (0, 0, written))
+            if total and (total + size > room or before != written):
                 number, total = number + 1, 0
-            filled[entity, key] = number, total + size
+            filled[compared] = number, total + size, written
         if number == len(waves):
             waves.append({})
         waves[number].setdefault(entity, []).append(payload)
