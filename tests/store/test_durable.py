@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.rows import DEFERRED, HERE, SCHEDULED, UNLIMITED, everything, holding, numbers, row
+from tests.contract.rows import DEFERRED, ELSEWHERE, HERE, SCHEDULED, UNLIMITED, everything, holding, numbers, row
 from tests.store.held_tasks import HeldTask, HeldTasks
 from twinbus.clock import NEVER
 from twinbus.errors import ChangeRefused, StoreDamaged, StoreInUse, StoreUnavailable
@@ -25,6 +25,7 @@ from twinbus.store.changes import (
     Altered,
     AlteredTogether,
     Copied,
+    DuplicatesForgotten,
     Enqueued,
     FragmentCreated,
     FragmentDeleted,
@@ -38,7 +39,7 @@ from twinbus.store.folder.journal import segment_numbers, segment_path
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME, SQL, Snapshot, connect, prepare
 from twinbus.store.journal_record import encode_changes
-from twinbus.store.layers.overlay import FragmentOverlay
+from twinbus.store.layers.overlay import GONE, FragmentOverlay
 from twinbus.store.row_ids import COUNTER_MASK
 from twinbus.store.store_limits import StoreLimits
 
@@ -796,14 +797,38 @@ def test_nothing_is_remembered_of_fragments_that_are_gone(folder: Path) -> None:
         key = fragment_key(number, 0)
         store.commit([FragmentCreated(key), Enqueued(key, [row(1)])])
         assert store.due(key, 0, 1) == ([], NEVER)
+        assert store.session_list(key).by_name == []
         store.commit([FragmentDeleted(key)])
+        assert store.due(key, 0, 1) == ([], NEVER), "asked for before that was known"
     copy = crashed(folder)
     reopened = FolderStore(copy)
     for each in (store, reopened):
         assert each.summaries() == []
         assert not each._last_numbers
         assert not each._fronts
+        assert not each._session_lists._kept
         each.close()
+
+
+@pytest.mark.parametrize("is_below", [False, True])
+def test_fragments_that_are_gone_are_one_object_until_the_next_checkpoint(folder: Path, is_below: bool) -> None:
+    """A client that creates and deletes entities leaves thousands, and a busy store waits long for its next checkpoint."""
+    with closing(FolderStore(folder)) as store:
+        holding(store, row(1))
+        if is_below:
+            store.checkpoint()
+        store.commit([FragmentDeleted(HERE), FragmentDeleted(ELSEWHERE)])
+        # A broker may say something of them once more.
+        store.commit([Removed(HERE, [1]), DuplicatesForgotten(HERE, 1), Activated(ELSEWHERE, 1, 2, 0, NEVER)])
+        top = store._layers[-1].fragments
+        assert top[HERE] is top[ELSEWHERE] is GONE
+        assert not GONE.removed
+        assert GONE.forgotten_until == -1
+        assert everything(store) == []
+        assert contents(crashed(folder)) == []
+        holding(store, row(1, b"again"))
+        assert [each.content for each in everything(store)] == [b"again"]
+        assert contents(crashed(folder)) == [1]
 
 
 def test_rows_that_are_gone_give_their_space_to_new_ones(folder: Path) -> None:

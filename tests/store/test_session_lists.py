@@ -76,7 +76,7 @@ def test_lists_that_were_made_first_go_when_there_are_too_many(world: World, mon
     assert world.get(5, 1, OTHER)[0] == "2-000000"
     assert world.get(5, 1, HERE)[0] == "4-000000"
     assert len(world.get(100, 2, HERE)) == 100
-    world.lists.forget()
+    world.lists.forget_all()
     assert world.get(1, 2, HERE) == ["6-000000"]
 
 
@@ -101,7 +101,7 @@ def test_a_list_that_was_begun_before_a_change_serves_nobody_if_it_is_short(worl
 
 def test_what_was_begun_is_ended_when_lists_are_forgotten_or_wanted_at_once(world: World) -> None:
     assert not world.prepare(1, sequence=1)
-    world.lists.forget()
+    world.lists.forget_all()
     assert world.ended == 1
     assert not world.prepare(1, sequence=1)
     assert world.get(1, sequence=1) == ["3-000000"]

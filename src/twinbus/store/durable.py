@@ -332,7 +332,7 @@ class DurableStore:
         """Start a checkpoint, so that rows that are gone do not keep their space while nothing happens, or while there is no room. The
         next rest lets go of what it has written, in memory and on the disk, or finds that it has failed, before somebody has to
         wait for that."""
-        self._session_lists.forget()
+        self._session_lists.forget_all()
         with _Failing(self):
             self._catch_up()
             checkpoints = self._checkpoint_thread()
@@ -412,6 +412,7 @@ class DurableStore:
             for fragment in [fragment for fragment, last in last_numbers.items() if last is None]:
                 del self._last_numbers[fragment]
                 self._fronts.forget(fragment)
+                self._session_lists.forget(fragment)
 
     def _make_room(self) -> None:
         """After a commit, so that none waits for it: seal the top segment once it is full, if the sealed one below it has
@@ -514,6 +515,8 @@ class DurableStore:
         return [layer for layer in self._layers if layer.segment.number > position]
 
     def _front(self, times_of: TimesOf, fragment: FragmentKey, view: FragmentView) -> HiddenFront:
+        if fragment not in self._last_numbers:
+            return HiddenFront(view.position)  # nobody would forget it
         return self._fronts.get(times_of, fragment, view.position, self._layers)
 
     @contextmanager
@@ -567,4 +570,4 @@ class DurableStore:
                 steps.callback(layer.segment.close)
             if self._checkpoints is not None:
                 steps.callback(self._checkpoints.wait)
-            steps.callback(self._session_lists.forget)
+            steps.callback(self._session_lists.forget_all)

@@ -75,7 +75,11 @@ class SessionLists:
             sessions = self._kept[fragment].sessions
         return sessions
 
-    def forget(self) -> None:
+    def forget(self, fragment: FragmentKey) -> None:
+        self._kept.pop(fragment, None)
+        self._end(fragment)
+
+    def forget_all(self) -> None:
         self._kept.clear()
         for fragment in list(self._begun):
             self._end(fragment)
