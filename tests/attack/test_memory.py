@@ -44,7 +44,7 @@ from twinbus.client.message import encode_message
 from twinbus.client.namespace import Namespace
 from twinbus.gateway import connection_gateway
 from twinbus.http import websocket
-from twinbus.model.descriptions import QueueDescription
+from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.server.listening import http_server, listener
 from twinbus.server.listening.admission import SharedLimits
 from twinbus.server.listening.http_server import BinaryWebSocket
@@ -352,6 +352,44 @@ async def test_a_connection_that_has_ended_leaves_nothing_to_the_collector(
                 if not left():
                     break
             assert left() == []
+        finally:
+            gc.enable()
+
+
+@pytest.mark.parametrize("kind", ["queue", "queue with sessions", "topic", "subscription"])
+async def test_an_entity_that_was_deleted_leaves_nothing_to_the_collector(tmp_path: Path, kind: str) -> None:
+    """Whoever may manage a namespace creates and deletes thousands of them, with a thousand objects in each."""
+
+    async def come_and_go(server: NamespaceServer) -> None:
+        control = server.control
+        match kind:
+            case "queue":
+                await control.create_queue(QueueDescription("q", enable_partitioning=True))
+                await control.delete("q")
+            case "queue with sessions":
+                queue = QueueDescription("q", requires_session=True, requires_duplicate_detection=True)
+                await control.create_queue(queue)
+                await control.delete("q")
+            case "topic":
+                await control.create_topic(TopicDescription("t"))
+                await control.create_subscription(SubscriptionDescription("t", "s"))
+                await control.delete("t")
+            case _:
+                await control.create_subscription(SubscriptionDescription("news", "s"))
+                await control.delete_subscription("news", "s")
+
+    async with serving(tmp_path) as server:
+        await server.control.create_topic(TopicDescription("news"))
+        await come_and_go(server)
+        gc.collect()
+        before = Counter(type(each) for each in gc.get_objects())
+        gc.disable()
+        try:
+            for _ in range(10):
+                await come_and_go(server)
+            more = Counter(type(each) for each in gc.get_objects()) - before
+            left = [f"{found.__module__}.{found.__name__}" for found, count in more.items() if count >= 10]
+            assert [name for name in left if name.startswith("twinbus")] == []
         finally:
             gc.enable()
 

@@ -1,8 +1,10 @@
 """The registry: create, update, delete over all fragments or not at all (contract A6)."""
 
+import gc
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from weakref import ref
 
 import pytest
 
@@ -11,7 +13,7 @@ from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.entity.topic_entity import SubscriptionEntity, TopicEntity
 from twinbus.broker.outcomes import DeadLetter
 from twinbus.broker.replies import Holdings, QueueCounts
-from twinbus.clock import Millis
+from twinbus.clock import NEVER, Millis
 from twinbus.errors import EntityAlreadyExists, EntityNotFound, FragmentUnavailable, ServerBusy
 from twinbus.model.descriptions import (
     MINUTE,
@@ -112,6 +114,28 @@ def test_deleting_takes_everything_with_it(sim: Simulation) -> None:
     assert [port.store.summaries() for port in sim.ports] == [[], [], [], []]
     again = sim.queue(QueueDescription("p", enable_partitioning=True))
     assert sim.receiver(again.main, 5).take() == []
+
+
+@pytest.mark.parametrize("expires_after", [None, 50_000 * MINUTE])
+def test_what_was_deleted_is_free_at_once(sim: Simulation, expires_after: Millis | None) -> None:
+    """Not when its messages would have expired, and not when the collector comes, which is seldom."""
+    queue = sim.queue(QueueDescription("q", requires_session=True, default_time_to_live=expires_after or NEVER))
+    sim.send(queue, make_message("m", session_id="s"))
+    topic = sim.topic(TopicDescription("t"))
+    subscription = sim.subscription(SubscriptionDescription("t", "s"))
+    sim.send(topic, make_message("m", time_to_live=expires_after))
+    parts: list[object] = [queue, topic, subscription]
+    parts += [*queue.fragments, *topic.fragments, *subscription.fragments]
+    references = [ref(each) for each in parts]
+    parts.clear()
+    del queue, topic, subscription
+    gc.disable()
+    try:
+        delete(sim, "q")
+        delete(sim, "t")
+        assert [each() for each in references if each() is not None] == []
+    finally:
+        gc.enable()
 
 
 @pytest.mark.rule("A6.2")

@@ -263,7 +263,7 @@ def test_reading_and_what_is_ones_own_are_no_violations(statement: str) -> None:
 
 
 def test_what_belongs_to_a_fragment_is_read_from_its_class() -> None:
-    assert {"tally", "lane", "locks", "is_loaded", "_in_flight", "watcher"} <= ATTRIBUTES.keys()
+    assert {"tally", "lane", "locks", "is_loaded", "_in_flight", "_watcher_ref"} <= ATTRIBUTES.keys()
     assert {"active_count", "next_due", "ready", "held", "next_end"} <= ATTRIBUTES.keys()
     assert {"held", "enlisted", "deferred", "ready", "_in_flight"} <= CONTAINING.keys()
 

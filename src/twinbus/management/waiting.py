@@ -60,9 +60,13 @@ async def answer_of(ask: Callable[[Reply[T]], None], timeout_s: float, late: Mes
         result = answered.result() if answered.done() else await asyncio.wait_for(answered, timeout_s)
     except TimeoutError:
         raise late from None
-    if isinstance(result, MessagingError):
-        raise result
-    return result
+    try:
+        if isinstance(result, MessagingError):
+            raise result
+        return result
+    finally:
+        # An error leads back here by its traceback: only the collector would free it.
+        del answered, result
 
 
 def reply_to(answered: "asyncio.Future[Any]") -> Callable[[Any], None]:

@@ -284,9 +284,9 @@ class Entities:
         run(self._delete_subscription(topic, name, elsewhere), now, reply)
 
     def _delete_subscription(self, topic: str, name: str, elsewhere: Collection[int] | None) -> Steps[None]:
-        subscription = self.subscription(topic, name)
+        above, subscription = self.topic(topic), self.subscription(topic, name)
         yield from delete_fragments(subscription.fragments, elsewhere)
-        subscription.topic.remove_subscription(subscription)
+        above.remove_subscription(subscription)
         self._by_id.pop(subscription.id, None)
         subscription.close()
 

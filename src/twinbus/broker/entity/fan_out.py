@@ -5,8 +5,9 @@ sent to it and holds what is scheduled; of the rest it remembers the last number
 commit that writes it.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol, TypeAlias
 
 from twinbus.broker.entity.metering import meter_copies
@@ -278,11 +279,8 @@ class FanOut:
         self._decision.enqueue([], self._scheduled, passing)
         scheduled_bytes = sum([len(row.content) for row in self._scheduled])
         self._room.copied(self._fragment, scheduled_bytes + sum([each.size_bytes for each in self._copies.values()]))
-        self._decision.when_durable(self._meter)
-
-    def _meter(self, now: Millis) -> None:
-        for copies in self._copies.values():
-            meter_copies(copies.fragment, copies.count, copies.size_bytes, now)
+        # Not a method of this, which has the decision: only the collector would free both, with all of their rows.
+        self._decision.when_durable(partial(_meter, self._copies.values()))
 
 
 @dataclass(slots=True)
@@ -296,6 +294,11 @@ class _Copies:
     def add(self, count: int, size_bytes: int) -> None:
         self.count += count
         self.size_bytes += size_bytes
+
+
+def _meter(copied: "Iterable[_Copies]", now: Millis) -> None:
+    for copies in copied:
+        meter_copies(copies.fragment, copies.count, copies.size_bytes, now)
 
 
 SHARED_BYTES_MIN = 8 << 20

@@ -224,6 +224,9 @@ class MessageQueue:
         if self._desk is not None:
             self._desk.serve_waiters(now)
 
+    def session_came(self, fragment: Fragment, lock: SessionLock) -> None:
+        self.sessions().watch(fragment, lock)
+
     def fragment_lost(self, fragment: Fragment) -> None:
         self.messages_read()
         if self._desk is not None:

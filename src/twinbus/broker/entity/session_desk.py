@@ -59,7 +59,7 @@ class SessionDesk:
 
     def __init__(self, fragments: Sequence[Fragment]) -> None:
         self._fragments = fragments
-        self._sessions = [MessageSessions(fragment, self._watch) for fragment in fragments]
+        self._sessions = [MessageSessions(fragment) for fragment in fragments]
         for fragment, sessions in zip(fragments, self._sessions, strict=True):
             fragment.set_sessions(sessions)
         self._receivers: dict[SessionLock, Consumer] = {}
@@ -125,7 +125,7 @@ class SessionDesk:
                 "Another receiver has taken the message session over. Accept it again when that one has closed."
             ),
         )
-        self._watch(fragment, successor)
+        self.watch(fragment, successor)
         return successor
 
     def serve_waiters(self, now: Millis) -> None:
@@ -154,10 +154,11 @@ class SessionDesk:
 
     def _hold(self, fragment: Fragment, session_id: str, now: Millis, *, is_exclusive: bool) -> SessionLock:
         lock = self.sessions_of(fragment).accept(session_id, now, is_exclusive=is_exclusive)
-        self._watch(fragment, lock)
+        self.watch(fragment, lock)
         return lock
 
-    def _watch(self, fragment: Fragment, lock: SessionLock) -> None:
+    def watch(self, fragment: Fragment, lock: SessionLock) -> None:
+        """See when it ends."""
         self._unwatch(lock)
         wakeup = fragment.broker.wakeups.at(lock.locked_until, partial(self._look_at, fragment, lock))
         self._watches[lock] = wakeup
@@ -203,7 +204,7 @@ class SessionDesk:
         watched_until, lock.locked_until = lock.locked_until, now + fragment.settings.lock_duration
         if lock.locked_until < watched_until:
             # The lock duration was shortened by an update. Until the former end nobody would look at the lock.
-            self._watch(fragment, lock)
+            self.watch(fragment, lock)
         return lock
 
     def lock_of(self, session_id: str, now: Millis) -> SessionLock | None:
@@ -225,7 +226,7 @@ class SessionDesk:
         if not lock.is_held:
             self._tell_after_slack(fragment, lock)
         elif lock.locked_until > now:
-            self._watch(fragment, lock)
+            self.watch(fragment, lock)
         else:
             self.sessions_of(fragment).lose(lock, now)
             self._tell_after_slack(fragment, lock)

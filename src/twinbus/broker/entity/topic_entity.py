@@ -1,18 +1,19 @@
 """A topic: what is sent to it is copied to every subscription whose rules match (contract A16)."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Final
+from weakref import ref
 
 from twinbus.broker.entity import fan_out
 from twinbus.broker.entity.forwarding import Find
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.sub_queues import SubQueues, brokers_of, make_fragments
-from twinbus.broker.entity.topic_placement import TopicPlacement
+from twinbus.broker.entity.topic_placement import TopicPlacement, are_many
 from twinbus.broker.entity.topic_room import TopicRoom
 from twinbus.broker.entity.transfers import Transfers, ViaTarget
-from twinbus.broker.entity_settings import subscription_settings, topic_settings
+from twinbus.broker.entity_settings import EntitySettings, subscription_settings, topic_settings
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
 from twinbus.broker.fragment.fragment_group import counts_of
@@ -48,7 +49,14 @@ class SubscriptionEntity(SubQueues):
         super().__init__(entity_id, settings, [fragment.broker for fragment in topic.main_fragments], find, now)
         self.set_transfers(topic.settings, topic.transfers.fragments)
         self.description = description
-        self.topic = topic
+        # It has this. Without circles nothing of a topic that was deleted is left to the collector.
+        self._topic_ref = ref(topic)
+
+    @property
+    def topic(self) -> "TopicEntity":
+        topic = self._topic_ref()
+        assert topic is not None, "whoever asks has it, or has found this there"
+        return topic
 
     def fragment(self, index: int) -> Fragment:
         return self.main.fragments[index]
@@ -81,7 +89,8 @@ class TopicEntity:
         self.settings = settings = topic_settings(description)
         settings.alive_at = now
         own_brokers = brokers_of(settings, brokers, first_store)
-        self.main_fragments = make_fragments(entity_id, SubQueue.MAIN, settings, own_brokers, self._keep_up)
+        keep_up = partial(_keep_up_if_there, ref(self))
+        self.main_fragments = make_fragments(entity_id, SubQueue.MAIN, settings, own_brokers, keep_up)
         undelivered = make_fragments(entity_id, SubQueue.TRANSFER_DEAD_LETTER, settings, own_brokers)
         transfer = make_fragments(
             entity_id, SubQueue.TRANSFER, settings, own_brokers, transfer_dead_letters=undelivered
@@ -92,14 +101,21 @@ class TopicEntity:
         self.transfer_dead_letter.set_ways_out(WaysOut(settings, None, transfer))
         self.subscriptions: dict[str, SubscriptionEntity] = {}  # by `path_key`
         self.rules: RuleIndex[fan_out.Subscriber] = RuleIndex()
-        self._room = TopicRoom(self._parts, self._copy_count, lambda: len(self.subscriptions) + self.rules.acting_count)
+        # They are given what they need, and not this, which has them.
+        rules, subscriptions = self.rules, self.subscriptions
+        self._room = room = TopicRoom(
+            partial(_parts_of, subscriptions),
+            partial(_copy_count, rules, settings),
+            partial(_copies_max, rules, subscriptions),
+        )
+        cost = partial(_cost_of_message, rules, subscriptions)
         self.placement = TopicPlacement(
             settings,
             self.main_fragments,
-            self._stage,
-            partial(fan_out.copy_in_steps, self.rules, self._room),
-            self._check_room,
-            lambda: fan_out.cost_of_message(self.rules, len(self.subscriptions)),
+            partial(fan_out.stage, rules, room),
+            partial(fan_out.copy_in_steps, rules, room),
+            partial(_check_room, room, cost),
+            cost,
         )
 
     @property
@@ -181,25 +197,7 @@ class TopicEntity:
         if next(steps, True) is None:
             self.main_fragments[0].broker.long_work.add(_rest_of(steps))
 
-    def _parts(self, index: int) -> list[Fragment]:
-        return [subscription.fragment(index) for subscription in self.subscriptions.values()]
-
-    def _check_room(self, fragment: Fragment, messages: Sequence[Message]) -> None:
-        """Where copies are made in steps they are counted there: to count them takes as long as to choose them."""
-        if self.placement.is_long(len(messages)):
-            self._room.check_taken(fragment, messages)
-        else:
-            self._room.check(fragment, messages)
-
-    def _copy_count(self, message: Message) -> int:
-        return len(self.rules.match(FilterView(message.content, 0, self.settings.last_used_at)).copies)
-
-    def _stage(
-        self, decision: Decision, messages: Sequence[Message], now: Millis, origins: Sequence[int] | None
-    ) -> list[int]:
-        return fan_out.stage(self.rules, self._room, decision, messages, now, origins)
-
-    def _keep_up(self, fragment: Fragment, now: Millis) -> None:
+    def keep_up(self, fragment: Fragment, now: Millis) -> None:
         keep_up_with(fragment, now, self._publish_due, min(DUE_COUNT_MAX, self.placement.count_at_once))
 
     def _publish_due(self, fragment: Fragment, rows: list[StoredMessage], now: Millis) -> bool:
@@ -234,7 +232,7 @@ class TopicEntity:
             return
         finally:
             let_in()
-        self._keep_up(fragment, now)
+        self.keep_up(fragment, now)
         fragment.wake()
 
     def _publish_at_once(self, fragment: Fragment, rows: Sequence[StoredMessage], now: Millis) -> None:
@@ -266,7 +264,7 @@ class TopicEntity:
     def _due_together(self, fragment: Fragment, rows: list[StoredMessage], now: Millis) -> list[StoredMessage]:
         """Those of them to copy in one commit, at least one if there is room; it will be looked for the others."""
         is_full = fragment.broker.is_full
-        if is_full and any(part.tally.active_count for part in self._parts(fragment.index)):
+        if is_full and any(part.tally.active_count for part in _parts_of(self.subscriptions, fragment.index)):
             # Only those who receive make room. They have something to receive, and get more when they have taken that.
             fragment.agenda.will_be_due(now + FULL_PAUSE)
             return []
@@ -275,6 +273,36 @@ class TopicEntity:
         if count < len(rows):
             fragment.agenda.will_be_due(now)
         return rows[:count]
+
+
+def _keep_up_if_there(topic: "ref[TopicEntity]", fragment: Fragment, now: Millis) -> None:
+    found = topic()
+    if found is not None:
+        found.keep_up(fragment, now)
+
+
+def _parts_of(subscriptions: Mapping[str, SubscriptionEntity], index: int) -> list[Fragment]:
+    return [subscription.fragment(index) for subscription in subscriptions.values()]
+
+
+def _copy_count(rules: RuleIndex[fan_out.Subscriber], settings: EntitySettings, message: Message) -> int:
+    return len(rules.match(FilterView(message.content, 0, settings.last_used_at)).copies)
+
+
+def _copies_max(rules: RuleIndex[fan_out.Subscriber], subscriptions: Mapping[str, SubscriptionEntity]) -> int:
+    return len(subscriptions) + rules.acting_count
+
+
+def _cost_of_message(rules: RuleIndex[fan_out.Subscriber], subscriptions: Mapping[str, SubscriptionEntity]) -> int:
+    return fan_out.cost_of_message(rules, len(subscriptions))
+
+
+def _check_room(room: TopicRoom, cost: Callable[[], int], fragment: Fragment, messages: Sequence[Message]) -> None:
+    """Where copies are made in steps they are counted there: to count them takes as long as to choose them."""
+    if are_many(len(messages), cost()):
+        room.check_taken(fragment, messages)
+    else:
+        room.check(fragment, messages)
 
 
 def _rest_of(steps: Iterator[None]) -> LongSteps:

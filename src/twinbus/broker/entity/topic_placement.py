@@ -58,13 +58,13 @@ class TopicPlacement(Placement):
     @property
     def count_at_once(self) -> int:
         """How many messages are taken at once, or together where not even one is."""
-        return max(1, COPIES_AT_ONCE // (self._message_cost() + 1))
+        return _count_at_once(self._message_cost())
 
     def is_busy(self, index: int) -> bool:
         return index in self._lines
 
     def is_long(self, count: int) -> bool:
-        return count > self.count_at_once or self._message_cost() > COPIES_OF_ONE_AT_ONCE
+        return are_many(count, self._message_cost())
 
     def wait(self, index: int, work: Work) -> None:
         line = self._lines.get(index)
@@ -103,3 +103,12 @@ class TopicPlacement(Placement):
             line.popleft()
             now = yield None
         del self._lines[index]
+
+
+def are_many(count: int, message_cost: int) -> bool:
+    """Whether this many messages are too many to be taken at once, if each costs this at most."""
+    return count > _count_at_once(message_cost) or message_cost > COPIES_OF_ONE_AT_ONCE
+
+
+def _count_at_once(message_cost: int) -> int:
+    return max(1, COPIES_AT_ONCE // (message_cost + 1))

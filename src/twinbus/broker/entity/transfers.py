@@ -157,6 +157,9 @@ class Transfers:
     def session_free(self, now: Millis) -> None:
         """There are no message sessions here."""
 
+    def session_came(self, fragment: Fragment, lock: SessionLock) -> None:
+        """There are no message sessions here."""
+
     def fragment_lost(self, fragment: Fragment) -> None:
         """Its run ends with the errors that all its requests get."""
 

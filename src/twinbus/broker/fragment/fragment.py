@@ -24,6 +24,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
+from weakref import ref
 
 from twinbus.broker.consumer import SessionLock
 from twinbus.broker.entity_settings import EntitySettings
@@ -68,7 +69,7 @@ class Fragment:
         self.settings = settings
         self.dead_letters = dead_letters
         self.transfer_dead_letters = transfer_dead_letters
-        self.watcher: FragmentWatcher | None = None
+        self._watcher_ref: Callable[[], FragmentWatcher | None] = _nobody
         self.sessions: SessionLanes | None = None
         is_detecting = settings.duplicate_window > 0 and self.sub_queue is SubQueue.MAIN
         self.duplicates = DuplicateHistory() if is_detecting else None
@@ -84,7 +85,8 @@ class Fragment:
         self.tally = Tally(self.index)
         self.agenda = Agenda()
         self.lane = self._new_lane(0)
-        self.locks = LockTable(self.index, self.broker.random, self.broker.held_contents, self.key_behind)
+        key_of = partial(_key_behind, self.settings)
+        self.locks = LockTable(self.index, self.broker.random, self.broker.held_contents, key_of)
         self._names: Names | None = None
         self._in_flight: deque[Sequence[int]] = deque()
         self._kept_out: OrderedDict[int, Sequence[int]] = OrderedDict()  # by turn, the oldest first
@@ -98,7 +100,13 @@ class Fragment:
         return Lane(None, beyond, is_open=True, wide_lanes=wide_lanes)
 
     def set_watcher(self, watcher: FragmentWatcher) -> None:
-        self.watcher = watcher
+        # It has this. Without circles nothing of an entity that was deleted is left to the collector.
+        self._watcher_ref = ref(watcher)
+
+    @property
+    def watcher(self) -> FragmentWatcher | None:
+        """The queue that it is a part of, for as long as anybody has that."""
+        return self._watcher_ref()
 
     def set_sessions(self, sessions: SessionLanes) -> None:
         """It is of an entity that requires message sessions. To be called before it is loaded."""
@@ -182,13 +190,18 @@ class Fragment:
         self.is_loaded = False
 
     def drop(self) -> None:
-        """The store is lost, and with it every lease given on what it holds."""
+        """The store is lost, and with it every lease given on what it holds. Or it is gone for good."""
         self.is_loaded = False
         self._clear()
+        if self._wakeup is not None:
+            # It may be for the end of a message that would have lived for years.
+            self._wakeup.cancel()
+            self._woken_at, self._wakeup = NEVER, None
         if self.sessions is not None:
             self.sessions.drop()
-        if self.watcher is not None:
-            self.watcher.fragment_lost(self)
+        watcher = self.watcher
+        if watcher is not None:
+            watcher.fragment_lost(self)
 
     def move_out(self, travels: Callable[[SessionLock], bool]) -> MovedLocks:
         """The store moves to another node, and everything is forgotten here. Returns what is locked, without the message sessions that
@@ -203,8 +216,9 @@ class Fragment:
             messages = [message for message in messages if message.lock_token in tokens]
         self.is_loaded = False
         self._clear()
-        if self.watcher is not None:
-            self.watcher.fragment_moved(self, {session.lock for session in sessions})
+        watcher = self.watcher
+        if watcher is not None:
+            watcher.fragment_moved(self, {session.lock for session in sessions})
         return MovedLocks(messages, sessions)
 
     # Rows under way
@@ -259,21 +273,7 @@ class Fragment:
 
     def key_behind(self, row: StoredMessage) -> str | None:
         """The key that keeps a message in its fragment, where that is of interest."""
-        settings = self.settings
-        if not settings.is_partitioned:
-            return None
-        unread = unread_content(row)
-        if unread is not None:
-            return unread.key
-        message = read_content(row.content)
-        key = pinning_key(
-            message.session_id,
-            message.partition_key,
-            message.message_id,
-            settings.duplicate_window > 0,
-            settings.has_sessions,
-        )
-        return (message.via_partition_key or None) if key is None else key
+        return _key_behind(self.settings, row)
 
     # Lanes
 
@@ -376,15 +376,17 @@ class Fragment:
         """Let those who wait know that there may be something for them."""
         if lane.beyond:
             self.refill(lane)
-        if lane.ready and self.watcher is not None:
-            self.watcher.messages_ready(self, lane, now)
+        if lane.ready and (watcher := self._watcher_ref()) is not None:
+            watcher.messages_ready(self, lane, now)
         elif not lane.is_open and self.sessions is not None:
             self.sessions.messages_free(lane, now)
 
     def refill(self, lane: Lane) -> None:
         """Ask the store for more ahead of need; not where nobody takes it, for there may be thousands of such queues."""
-        if lane.wants_fill and self.is_available and (self.watcher is None or self.watcher.is_taken_from):
-            self._scan(lane)
+        if lane.wants_fill and self.is_available:
+            watcher = self.watcher
+            if watcher is None or watcher.is_taken_from:
+                self._scan(lane)
 
     def rest(self) -> None:
         """Nobody receives from it any more."""
@@ -421,8 +423,9 @@ class Fragment:
         lane.fill(found, free)
         if lane.is_open:
             self.announce(lane, now)
-        if self.watcher is not None:
-            self.watcher.messages_read()
+        watcher = self.watcher
+        if watcher is not None:
+            watcher.messages_read()
 
     # Time
 
@@ -461,6 +464,27 @@ class Fragment:
                 self._upkeep(self, now)
             finally:
                 self.wake()
+
+
+def _nobody() -> None:
+    """Nobody watches it."""
+
+
+def _key_behind(settings: EntitySettings, row: StoredMessage) -> str | None:
+    if not settings.is_partitioned:
+        return None
+    unread = unread_content(row)
+    if unread is not None:
+        return unread.key
+    message = read_content(row.content)
+    key = pinning_key(
+        message.session_id,
+        message.partition_key,
+        message.message_id,
+        settings.duplicate_window > 0,
+        settings.has_sessions,
+    )
+    return (message.via_partition_key or None) if key is None else key
 
 
 def _landed(in_flight: deque[Sequence[int]], effect: Effect | None, now: Millis) -> None:

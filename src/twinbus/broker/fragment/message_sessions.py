@@ -18,6 +18,7 @@ the one that was asked for.
 
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from weakref import ref
 
 from twinbus.broker.consumer import SessionLock, TakenMessage
 from twinbus.broker.fragment.fragment import Fragment
@@ -45,15 +46,18 @@ class _Held:
 
 
 class MessageSessions:
-    """`watch`: called with a lock that has come from another node, to see when it ends."""
-
-    def __init__(self, fragment: Fragment, watch: Callable[[Fragment, SessionLock], None]) -> None:
-        self._fragment = fragment
-        self._watch = watch
+    def __init__(self, fragment: Fragment) -> None:
+        self._fragment_ref = ref(fragment)  # it has this
         self._lanes: dict[str, Lane] = {}
         self._held: dict[str, _Held] = {}
         self._free: list[tuple[int, str]] = []
         self._listed: dict[str, int] = {}  # what the heap says of a session, as far as it is true
+
+    @property
+    def _fragment(self) -> Fragment:
+        fragment = self._fragment_ref()
+        assert fragment is not None, "whoever calls this has it"
+        return fragment
 
     def __len__(self) -> int:
         """How many sessions are kept in memory: those with messages, and those somebody holds."""
@@ -96,7 +100,8 @@ class MessageSessions:
             beyond = 0 if summary is None else summary.active_count - len(numbers)
             lane = self._lanes[key] = Lane(session_id, beyond, is_open=True)
             lane.expect_locked(numbers)
-            self._watch(self._fragment, lock)
+            if self._fragment.watcher is not None:
+                self._fragment.watcher.session_came(self._fragment, lock)
             self._fragment.refill(lane)
 
     def move_out(self, travels: Callable[[SessionLock], bool]) -> list[MovedSession]:

@@ -32,6 +32,10 @@ class FragmentWatcher(Protocol):
         """A message session with messages is held by nobody."""
         ...
 
+    def session_came(self, fragment: "Fragment", lock: SessionLock) -> None:
+        """With the store, from another node: somebody has to see when it ends."""
+        ...
+
     def fragment_lost(self, fragment: "Fragment") -> None: ...
 
     def fragment_moved(self, fragment: "Fragment", locks: Set[SessionLock]) -> None:

@@ -146,7 +146,8 @@ class _Run(Generic[T]):
         except StopIteration as end:
             result = end.value
         except MessagingError as error:
-            result = error
+            # Its traceback leads to all who wait for it: only the collector would free them.
+            result = error.with_traceback(None)
         else:
             self._perform(step, now)
             return
