@@ -137,7 +137,7 @@ class Session:
     @property
     def is_held_back(self) -> bool:
         """Transfers wait for the peer's window: do not send more now."""
-        return len(self._held) > 0
+        return bool(self._held)
 
     @property
     def remote_frame_size_max(self) -> int:
@@ -460,12 +460,13 @@ class Session:
         if not self._held:
             return
         while self._held:
-            if self._held.is_next_a_transfer and self.windows.remote_incoming_window <= 0:
+            window = self.windows.remote_incoming_window
+            if self._held.is_next_a_transfer and window <= 0:
                 return
-            link, parts = self._held.pop()
+            link, parts = self._held.pop(window)
             if parts:
                 self._outbox.parts += parts
-                self.windows.sent(1)
+                self.windows.sent(len(parts) >> 1)
             else:
                 link.send_flow(drain=True)
         for link in self._links.outgoing():

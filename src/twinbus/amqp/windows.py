@@ -6,6 +6,7 @@ the frame. Our own is announced and never enforced: one SDK counts its messages 
 what is left differs from ours.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -63,10 +64,12 @@ class SessionWindows:
         self.remote_incoming_window = max(0, incoming_window - on_the_way)
 
 
-class HeldFrame(NamedTuple):
+class HeldRun(NamedTuple):
+    """Frames of one link that were to be sent together."""
+
     link: "OutgoingLink"
-    parts: Sequence[Part]
-    """Head and payload; or nothing, for the place in the order at which the link reports itself drained."""
+    parts: deque[Part]
+    """Heads and payloads; or nothing, for the place in the order at which the link reports itself drained."""
 
 
 @dataclass(slots=True)
@@ -81,14 +84,16 @@ class HeldBack:
 
     def __init__(self, total: HeldTotal) -> None:
         """`total`: of all sessions of the connection."""
-        self._frames: dict[int, HeldFrame] = {}  # by their places in the order
+        self._runs: dict[
+            int, HeldRun
+        ] = {}  # by their places in the order: one for all frames of a message, which may be many
         self._places: dict[OutgoingLink, set[int]] = {}
         self._first = self._next = 0
         self._size = 0
         self._total = total
 
-    def __len__(self) -> int:
-        return len(self._frames)
+    def __bool__(self) -> bool:
+        return bool(self._runs)
 
     def _grow(self, size: int) -> None:
         self._size += size
@@ -96,38 +101,41 @@ class HeldBack:
 
     def add(self, link: "OutgoingLink", parts: Sequence[Part]) -> None:
         """Frames as pairs of parts."""
-        for index in range(0, len(parts), 2):
-            self._append(HeldFrame(link, parts[index : index + 2]))
+        self._append(HeldRun(link, deque(parts)))
         self._grow(sum(map(len, parts)))
 
     def add_drained(self, link: "OutgoingLink") -> None:
-        self._append(HeldFrame(link, ()))
+        self._append(HeldRun(link, deque()))
 
-    def _append(self, frame: HeldFrame) -> None:
-        self._frames[self._next] = frame
-        self._places.setdefault(frame.link, set()).add(self._next)
+    def _append(self, run: HeldRun) -> None:
+        self._runs[self._next] = run
+        self._places.setdefault(run.link, set()).add(self._next)
         self._next += 1
 
-    def pop(self) -> HeldFrame:
+    def pop(self, frame_count_max: int) -> tuple["OutgoingLink", list[Part]]:
+        """The next frames of one link, so many at most; none if it reports itself drained next."""
         place = self._first_place()
-        frame = self._frames.pop(place)
-        places = self._places[frame.link]
-        places.discard(place)
-        if not places:
-            del self._places[frame.link]
-        self._grow(-sum(map(len, frame.parts)))
-        return frame
+        link, waiting = self._runs[place]
+        parts = [waiting.popleft() for _ in range(min(2 * frame_count_max, len(waiting)))]
+        if not waiting:
+            del self._runs[place]
+            places = self._places[link]
+            places.discard(place)
+            if not places:
+                del self._places[link]
+        self._grow(-sum(map(len, parts)))
+        return link, parts
 
     def _first_place(self) -> int:
         """Those before it are popped or dropped."""
-        while self._first not in self._frames:
+        while self._first not in self._runs:
             self._first += 1
         return self._first
 
     @property
     def is_next_a_transfer(self) -> bool:
         """Asked while there are any."""
-        return bool(self._frames[self._first_place()].parts)
+        return bool(self._runs[self._first_place()].parts)
 
     def drop(self, link: "OutgoingLink") -> None:
         """Forget the frames of a link that is gone.
@@ -136,10 +144,10 @@ class HeldBack:
         legal. Only a peer with several links in a session whose window it keeps closed can see it.
         """
         for place in self._places.pop(link, ()):
-            self._grow(-sum(map(len, self._frames.pop(place).parts)))
+            self._grow(-sum(map(len, self._runs.pop(place).parts)))
 
     def clear(self) -> None:
-        self._frames.clear()
+        self._runs.clear()
         self._places.clear()
         self._first = self._next
         self._grow(-self._size)

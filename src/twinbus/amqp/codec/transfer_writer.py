@@ -144,8 +144,11 @@ class TransferWriter:
         # Continuations omit both delivery-id and delivery-tag: one client fails if only one of them is repeated.
         rest = [self._handle, ENCODED_NULL, ENCODED_NULL, ENCODED_NULL, flag]
         room = self._frame_size_max - _HEAD_SIZE_MAX - sum(map(len, [*rest, _YES, *_NO_STATE]))
+        # All but the last are alike, and there may be two hundred thousand.
+        head = self._frame([*rest, _YES, *_NO_STATE], view[:room])[0]
         while len(view) - pos > room:
-            parts += self._frame([*rest, _YES, *_NO_STATE], view[pos : pos + room])
+            parts.append(head)
+            parts.append(view[pos : pos + room])
             pos += room
         return parts + self._frame([*rest, _NO, *_NO_STATE], view[pos:])
 
