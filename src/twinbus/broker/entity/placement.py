@@ -59,7 +59,7 @@ class Placement:
         self.fragments = fragments
         self.stage = stage
         self.detours: Counter[Detour] = Counter()  # messages
-        self._check_room = check_room
+        self._check = check_room
         self._turn = -1
         self._turn_left = 0
         self._turn_under_way = 0  # messages of this turn that are not answered yet
@@ -78,6 +78,9 @@ class Placement:
             self._check_room(fragment, messages)
         except QuotaExceeded as error:
             raise self._worded(error, messages) from None
+
+    def _check_room(self, fragment: Fragment, messages: Sequence[Message]) -> None:
+        self._check(fragment, messages)
 
     # What is taken in steps: see `topic_placement`. A queue takes all of it at once.
 

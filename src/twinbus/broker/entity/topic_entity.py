@@ -10,7 +10,7 @@ from twinbus.broker.entity import fan_out
 from twinbus.broker.entity.forwarding import Find
 from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.sub_queues import SubQueues, brokers_of, make_fragments
-from twinbus.broker.entity.topic_placement import TopicPlacement, are_many
+from twinbus.broker.entity.topic_placement import TopicPlacement
 from twinbus.broker.entity.topic_room import TopicRoom
 from twinbus.broker.entity.transfers import Transfers, ViaTarget
 from twinbus.broker.entity_settings import EntitySettings, subscription_settings, topic_settings
@@ -108,14 +108,13 @@ class TopicEntity:
             partial(_copy_count, rules, settings),
             partial(_copies_max, rules, subscriptions),
         )
-        cost = partial(_cost_of_message, rules, subscriptions)
         self.placement = TopicPlacement(
             settings,
             self.main_fragments,
             partial(fan_out.stage, rules, room),
             partial(fan_out.copy_in_steps, rules, room),
-            partial(_check_room, room, cost),
-            cost,
+            room,
+            partial(_cost_of_message, rules, subscriptions),
         )
 
     @property
@@ -295,14 +294,6 @@ def _copies_max(rules: RuleIndex[fan_out.Subscriber], subscriptions: Mapping[str
 
 def _cost_of_message(rules: RuleIndex[fan_out.Subscriber], subscriptions: Mapping[str, SubscriptionEntity]) -> int:
     return fan_out.cost_of_message(rules, len(subscriptions))
-
-
-def _check_room(room: TopicRoom, cost: Callable[[], int], fragment: Fragment, messages: Sequence[Message]) -> None:
-    """Where copies are made in steps they are counted there: to count them takes as long as to choose them."""
-    if are_many(len(messages), cost()):
-        room.check_taken(fragment, messages)
-    else:
-        room.check(fragment, messages)
 
 
 def _rest_of(steps: Iterator[None]) -> LongSteps:

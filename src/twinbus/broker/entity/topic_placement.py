@@ -18,7 +18,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 
 from twinbus.broker.entity.fan_out import ReadyCopies
-from twinbus.broker.entity.placement import CheckRoom, Placement, Stage, Work
+from twinbus.broker.entity.placement import Placement, Stage, Work
+from twinbus.broker.entity.topic_room import TopicRoom
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.decision import Decision
 from twinbus.broker.fragment.fragment import Fragment
@@ -47,10 +48,11 @@ class TopicPlacement(Placement):
         fragments: Sequence[Fragment],
         stage: Stage,
         copy_in_steps: CopyInSteps,
-        check_room: CheckRoom,
+        room: TopicRoom,
         message_cost: Callable[[], int],
     ) -> None:
-        super().__init__(settings, fragments, stage, check_room)
+        super().__init__(settings, fragments, stage, room.check)
+        self._room = room
         self._copy_in_steps = copy_in_steps
         self._message_cost = message_cost
         self._lines: dict[int, deque[Work]] = {}  # by index of the fragment; the first one is under way
@@ -58,13 +60,20 @@ class TopicPlacement(Placement):
     @property
     def count_at_once(self) -> int:
         """How many messages are taken at once, or together where not even one is."""
-        return _count_at_once(self._message_cost())
+        return max(1, COPIES_AT_ONCE // (self._message_cost() + 1))
 
     def is_busy(self, index: int) -> bool:
         return index in self._lines
 
     def is_long(self, count: int) -> bool:
-        return are_many(count, self._message_cost())
+        return count > self.count_at_once or self._message_cost() > COPIES_OF_ONE_AT_ONCE
+
+    def _check_room(self, fragment: Fragment, messages: Sequence[Message]) -> None:
+        """Where copies are made in steps they are counted there: to count them takes as long as to choose them."""
+        if self.is_long(len(messages)):
+            self._room.check_taken(fragment, messages)
+        else:
+            super()._check_room(fragment, messages)
 
     def wait(self, index: int, work: Work) -> None:
         line = self._lines.get(index)
@@ -103,12 +112,3 @@ class TopicPlacement(Placement):
             line.popleft()
             now = yield None
         del self._lines[index]
-
-
-def are_many(count: int, message_cost: int) -> bool:
-    """Whether this many messages are too many to be taken at once, if each costs this at most."""
-    return count > _count_at_once(message_cost) or message_cost > COPIES_OF_ONE_AT_ONCE
-
-
-def _count_at_once(message_cost: int) -> int:
-    return max(1, COPIES_AT_ONCE // (message_cost + 1))
