@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from twinbus.broker.consumer import ReceiveMode, TakenMessage
+from twinbus.broker.consumer import ReceiveMode, SessionLock, TakenMessage
 from twinbus.broker.entity.queue_entity import QueueEntity
 from twinbus.broker.fragment.lane import READY_BYTES_MAX, READY_COUNT_MAX, WIDE_COUNT_MAX
 from twinbus.broker.outcomes import Abandon, Release
@@ -156,30 +156,53 @@ def test_very_many_receivers_that_leave_together_hold_nobody_up() -> None:
 class EagerReceiver(SimReceiver):
     """Asks for the next message while it is handed one, as a front does that knows that there are more."""
 
-    def __init__(self, sim: Simulation, queue: QueueEntity) -> None:
-        super().__init__(1)
+    def __init__(
+        self, sim: Simulation, queue: QueueEntity, served: list["EagerReceiver"], session: SessionLock | None = None
+    ) -> None:
+        """`served`: those that are handed something now."""
+        super().__init__(0, session=session)
         self._sim = sim
         self._queue = queue
+        self._served = served
+        self.interrupted_count = 0  # calls in the middle of another one
 
     def deliver(self, deliveries: list[TakenMessage]) -> None:
         super().deliver(deliveries)
+        self.interrupted_count += len(self._served)
+        self._served.append(self)
         self.credit += len(deliveries)
         self._queue.main.pump(self._sim.now, self)
+        self._served.remove(self)
 
 
-@pytest.mark.one_node("its merge is called by what it serves")
-def test_receivers_that_ask_for_more_while_they_are_served_take_turns_too() -> None:
+def serve_eager(message_count: int, receiver_count: int, session_id: str | None = None) -> list[EagerReceiver]:
+    """Receivers of one queue, or one of a message session."""
     sim = Simulation()
-    queue = sim.queue(QueueDescription("q"))
-    sim.send(queue, *[make_message(str(number)) for number in range(6)])
-    receivers = [EagerReceiver(sim, queue) for _ in range(3)]
+    queue = sim.queue(QueueDescription("q", requires_session=session_id is not None))
+    sim.send(queue, *[make_message(str(number), session_id=session_id) for number in range(message_count)])
+    session = None if session_id is None else sim.accept(queue.main, session_id).value
+    served = list[EagerReceiver]()
+    receivers = [EagerReceiver(sim, queue, served, session) for _ in range(receiver_count)]
     for receiver in receivers:
-        receiver.credit = 0
         queue.main.attach(receiver, sim.now)
     for receiver in receivers:
         receiver.credit = 1
     queue.main.pump(sim.now)
-    assert [receiver.ids() for receiver in receivers] == [["0", "3"], ["1", "4"], ["2", "5"]]
+    return receivers
+
+
+@pytest.mark.one_node("its merge is called by what it serves")
+def test_receivers_that_ask_for_more_while_they_are_served_take_turns_too() -> None:
+    assert [receiver.ids() for receiver in serve_eager(6, 3)] == [["0", "3"], ["1", "4"], ["2", "5"]]
+
+
+@pytest.mark.one_node("its merge is called by what it serves")
+@pytest.mark.parametrize(("count", "session_id"), [(3, None), (1, "s")], ids=["a queue", "a message session"])
+def test_nobody_is_handed_anything_in_the_middle_of_another_hand_over(count: int, session_id: str | None) -> None:
+    """However often receivers ask for more in their turn: as many calls within one another as there are messages are too many."""
+    receivers = serve_eager(READY_COUNT_MAX, count, session_id)
+    assert [receiver.interrupted_count for receiver in receivers] == [0] * count
+    assert sum(len(receiver.ids()) for receiver in receivers) == READY_COUNT_MAX
 
 
 def test_memory_does_not_grow_with_the_depth_of_the_queue() -> None:

@@ -69,7 +69,8 @@ class Consumer(Protocol):
     """The message session this receiver accepted; None where the entity has none."""
 
     def deliver(self, deliveries: list[TakenMessage]) -> None:
-        """Take these messages. May call back into the queue, to settle or to ask for more, but not to attach or detach anybody."""
+        """Take these messages. May call back into the queue, to settle or to ask for more, but not to attach or detach anybody. It
+        is handed nothing more before it has returned."""
         ...
 
     def credit_returned(self, now: Millis) -> None:

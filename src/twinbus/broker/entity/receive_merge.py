@@ -7,8 +7,8 @@ syncs. A fragment that is not available has nothing ready and so costs nothing.
 
 A receiver that is handed something may make more ready, or raise its credit, in the same call: a front gives back what it may
 not pass on, and asks for more where it knows that there is more. Such a call finds `_is_pumping` set and returns: the loop that
-runs looks again until nobody has credit or nothing is ready. Without that, whoever asks in its turn would be served before those
-behind it, and the round would hand over messages by counts that are past.
+runs looks again until nobody has credit or nothing is ready. Without that, receivers would be called in the middle of one another's
+calls, as deep as there are messages. Nobody may attach or detach there: a round is over the receivers that there were when it began.
 """
 
 from collections import OrderedDict

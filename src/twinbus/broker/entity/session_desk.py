@@ -63,6 +63,7 @@ class SessionDesk:
         for fragment, sessions in zip(fragments, self._sessions, strict=True):
             fragment.set_sessions(sessions)
         self._receivers: dict[SessionLock, Consumer] = {}
+        self._served: set[SessionLock] = set()  # those whose receivers are being handed something
         self._watches: dict[SessionLock, Wakeup] = {}
         """When locks end, for as long as that concerns anybody: a client may accept and close thousands of times until one would have."""
         self._waiters: OrderedDict[_Waiter, Wakeup] = OrderedDict()
@@ -280,6 +281,15 @@ class SessionDesk:
         lock = receiver.session
         if lock is None or not lock.is_held or lock.locked_until <= now or receiver.credit <= 0:
             return
+        if lock in self._served:
+            return  # it asks for more in its turn, and the loop that serves it looks again
+        self._served.add(lock)
+        try:
+            self._serve(receiver, lock, now)
+        finally:
+            self._served.discard(lock)
+
+    def _serve(self, receiver: Consumer, lock: SessionLock, now: Millis) -> None:
         fragment, sessions = self._fragments[lock.fragment_index], self._sessions[lock.fragment_index]
         lane = sessions.lane(lock.session_id)
         while lane.ready and not lane.is_held_back and receiver.credit > 0:
