@@ -11,7 +11,15 @@ from tests.contract.rows import ELSEWHERE, HERE, everything, holding, numbers, r
 from tests.store.test_folder_check import AT_ONCE
 from twinbus.errors import StoreDamaged, StoreUnavailable
 from twinbus.model.wire_names import MessageState
-from twinbus.store.changes import AlteredTogether, DuplicatesSeen, Enqueued, Removed, SessionStateSet
+from twinbus.store.changes import (
+    AlteredTogether,
+    DuplicatesSeen,
+    Enqueued,
+    FragmentCreated,
+    Removed,
+    SessionStateSet,
+    fragment_key,
+)
 from twinbus.store.damage import Damage
 from twinbus.store.folder import table_check
 from twinbus.store.folder.folder_check import check_folder
@@ -63,6 +71,20 @@ def test_tables_in_order_have_no_damage_and_every_row_of_them_is_checked(folder:
         assert counts(store) == {HERE: (4, 0, 1), ELSEWHERE: (2, 0, 0)}
         page = store.check(-1)
         assert (page.checked, page.next_id, list(page.damaged)) == (7 + 3 + 2, None, [])
+
+
+def test_fragments_that_have_no_rows_or_those_of_one_kind_alone_are_in_order(tmp_path: Path) -> None:
+    keys = [fragment_key(entity, 0) for entity in range(1, 5)]
+    with closing(FolderStore(tmp_path, AT_ONCE)) as store:
+        store.commit([FragmentCreated(key) for key in keys])
+        store.commit([Enqueued(keys[0], [row(1)]), SessionStateSet(keys[1], "s", b"a state", 7)])
+        store.commit([DuplicatesSeen(keys[2], [("one", 10)])])
+    assert check_folder(tmp_path, None) == []
+    with closing(opened(tmp_path)) as store:
+        assert store.damage() == []
+        assert {key: counts(store)[key] for key in keys} == dict.fromkeys(keys, (0, 0, 0)) | {keys[0]: (1, 0, 0)}
+        assert store.session_state(keys[1], "s") == b"a state"
+        assert store.duplicates(keys[2]) == [("one", 10)]
 
 
 def test_rows_that_are_removed_or_restated_together_are_counted_off(tmp_path: Path) -> None:
@@ -212,13 +234,24 @@ def test_what_is_left_of_a_message_that_is_set_aside_is_kept(folder: Path) -> No
         assert connection.execute(f"SELECT count(*) FROM contents WHERE {message(3)}").fetchone() == (0,)
 
 
-def test_messages_that_are_missing_are_counted_and_named_by_their_fragment(folder: Path) -> None:
+def test_what_is_left_of_a_state_or_a_key_that_is_set_aside_is_kept(folder: Path) -> None:
+    change(folder, "UPDATE session_states SET updated_at = 8 WHERE session_id = '\"s\"'")
+    change(folder, "UPDATE duplicates SET until = x'00' WHERE until = 10")
     change(folder, f"DELETE FROM messages WHERE {message(3)}")
-    change(folder, f"DELETE FROM messages WHERE {message(5)}")
+    opened(folder).close()
+    with closing(sqlite3.connect(folder / FILE_NAME)) as connection:
+        state, key, _ = connection.execute("SELECT facts, content FROM damaged ORDER BY found").fetchall()
+    assert (state[1], key[1]) == (b"a state", None)
+    assert "one" in key[0]
+
+
+def test_messages_that_are_missing_are_counted_and_named_by_their_fragment(folder: Path) -> None:
+    for number in (3, 4, 5):
+        change(folder, f"DELETE FROM messages WHERE {message(number)}")
     with closing(opened(folder)) as store:
-        assert store.damage() == [Damage(FILE_NAME, HOME, "2 messages are missing")]
-        assert counts(store) == {HERE: (2, 0, 1), ELSEWHERE: (2, 0, 0)}
-        assert numbers(everything(store)) == [1, 2, 4]
+        assert store.damage() == [Damage(FILE_NAME, HOME, "3 messages are missing")]
+        assert counts(store) == {HERE: (2, 0, 0), ELSEWHERE: (2, 0, 0)}
+        assert numbers(everything(store)) == [1, 2]
 
 
 def test_of_messages_that_are_missing_those_that_were_set_aside_are_not_counted(folder: Path) -> None:
@@ -227,6 +260,19 @@ def test_of_messages_that_are_missing_those_that_were_set_aside_are_not_counted(
     with closing(opened(folder)) as store:
         places = [(each.place, each.what) for each in store.damage()]
         assert places == [(f"message 5 ({HOME})", FACTS), (HOME, "1 messages are missing")]
+
+
+def test_of_messages_that_are_missing_only_messages_that_were_set_aside_with_them_are_not_counted(folder: Path) -> None:
+    change(folder, f"UPDATE messages SET delivery_count = 77 WHERE {message(5)}")
+    change(folder, f"DELETE FROM messages WHERE {message(1)}")
+    opened(folder).close()
+    change(folder, f"DELETE FROM messages WHERE {message(3)}")
+    change(folder, "UPDATE session_states SET updated_at = 8 WHERE session_id = '\"s\"'")
+    with closing(opened(folder)) as store:
+        assert [each.what for each in store.damage() if each.place == HOME] == ["1 messages are missing"] * 2
+    change(folder, "DELETE FROM duplicates WHERE until = 10")
+    with closing(opened(folder)) as store:
+        assert store.damage()[-1].what == "rows are missing, or their counts are not what was written"
 
 
 def test_a_state_or_key_that_is_missing_is_noted_with_its_fragment(folder: Path) -> None:

@@ -217,8 +217,5 @@ INSERT INTO damaged (place, what, facts, content) VALUES (?, ?, ?, ?);
 -- name: damage
 SELECT place, what FROM damaged WHERE NOT is_accepted ORDER BY found;
 
--- name: damage_of_fragment
-SELECT count(*) FROM damaged WHERE place LIKE ? AND NOT is_accepted;
-
 -- name: accept_damage
 UPDATE damaged SET is_accepted = 1 WHERE NOT is_accepted;
