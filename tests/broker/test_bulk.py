@@ -304,6 +304,17 @@ def test_a_claim_reads_no_contents_ahead_for_receivers_that_there_are_not(sim: S
     assert (len(fragment.lane.ready), fragment.lane.beyond, fragment.lane.is_filling) == (0, 40, False)
 
 
+def test_a_claim_with_a_name_knows_the_first_free_message_of_what_was_read_ahead(sim: Simulation) -> None:
+    """Its name is written into every message, so they are read anyway."""
+    queue = sim.queue(QueueDescription("plain"))
+    send(sim, queue, 60)
+    sim.restart()
+    queue = sim.entities.queue("plain")
+    (fragment,) = queue.main.fragments
+    assert len(sim.ask(queue.main, Claim(20, owner="somebody")).value) == 20
+    assert (len(fragment.lane.ready), fragment.lane.ready[0].sequence_number) == (40, 21)
+
+
 def test_nothing_is_claimed_from_a_queue_that_gives_no_messages(sim: Simulation) -> None:
     queue = sim.queue(QueueDescription("shut", status=EntityStatus.RECEIVE_DISABLED))
     sim.send(queue, make_message("m"))

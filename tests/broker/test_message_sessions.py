@@ -34,6 +34,7 @@ from twinbus.errors import (
     SessionLockLost,
 )
 from twinbus.model.descriptions import EntityStatus, QueueDescription
+from twinbus.model.partition_key import candidates
 from twinbus.store.changes import StoredMessage
 from twinbus.store.reads import Load
 from twinbus.testing.messages import make_message, message_id_of
@@ -141,6 +142,19 @@ def test_every_free_session_is_found(sim: Simulation, queue: QueueEntity) -> Non
     assert not sim.accept(queue.main, wait=1_000).has_come
 
 
+@pytest.mark.one_node("each node gives those of its own stores")
+def test_fragments_take_turns_to_give_sessions(sim: Simulation) -> None:
+    """Numbers of different fragments do not say which session is older."""
+    talks = sim.queue(QueueDescription("talks", enable_partitioning=True, requires_session=True))
+    of_fragment: dict[int, list[str]] = {}
+    for number in range(200):
+        of_fragment.setdefault(candidates(str(number), 16, 0)[0], []).append(str(number))
+    for name in [each for index in (3, 4, 9) for each in of_fragment[index][:2]]:
+        send(sim, talks, name, "m")
+    accepted = [sim.accept(talks.main).value.session_id for _ in range(6)]
+    assert accepted == [of_fragment[index][place] for place in range(2) for index in (3, 4, 9)]
+
+
 def test_whoever_waits_for_a_session_gets_the_next_that_has_messages(sim: Simulation, queue: QueueEntity) -> None:
     first = sim.accept(queue.main, wait=60_000)
     second = sim.accept(queue.main, wait=60_000)
@@ -158,6 +172,16 @@ def test_waiting_for_a_session_ends_at_its_deadline(sim: Simulation, queue: Queu
     assert isinstance(waiting.error, OperationTimeout)
     send(sim, queue, "x", "m")
     assert sim.accept(queue.main).value.session_id == "x"
+
+
+def test_who_got_the_session_that_it_waited_for_is_not_looked_at_when_its_time_is_up(
+    sim: Simulation, queue: QueueEntity, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting = sim.accept(queue.main, wait=10_000)
+    send(sim, queue, "x", "m")
+    sim.advance(10_000)
+    assert waiting.value.session_id == "x"
+    assert caplog.records == []
 
 
 def test_who_stops_waiting_gets_no_session(sim: Simulation, queue: QueueEntity) -> None:
@@ -657,6 +681,7 @@ def test_a_deferred_message_of_a_session_needs_the_session(sim: Simulation, queu
     session_receiver(sim, queue, "x")
     (again,) = fetch("x").value
     assert again.message.delivery_count == 0
+    assert isinstance(fetch("x").error, MessageNotFound), "its receiver holds it"
     assert sim.settle(queue.main, [again]).good == {0}
 
 

@@ -136,7 +136,8 @@ def test_heads_tell_where_every_fragment_begins_and_ends() -> None:
     sim.lose_store(3)
     found = sim.ask(queue.main, ListFragments()).value
     assert [head.fragment for head in found] == list(range(16))
-    assert [head.fragment for head in found if not head.is_available] == [3, 7, 11, 15]
+    lost = [head for head in found if not head.is_available]
+    assert lost == [FragmentHead(index, False, 0, 0, 0, 0, 0, 0, 3) for index in (3, 7, 11, 15)]
     base = 8 << SEQUENCE_BITS
     count = found[8].active
     assert count in (2, 3)

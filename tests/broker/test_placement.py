@@ -521,14 +521,18 @@ def test_after_a_lost_reply_one_other_fragment_is_tried(sim: Simulation, queue: 
 
 @pytest.mark.one_node("what goes from one database to another between nodes is in tests of the cluster")
 @pytest.mark.rule("A4.6")
+@pytest.mark.parametrize("left", [None, 0, -1], ids=["all have room", "the first", "the last"])
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_after_a_lost_reply_a_store_of_another_database_is_tried(
-    sim: Simulation, queue: QueueEntity, is_batch: bool
+    sim: Simulation, queue: QueueEntity, is_batch: bool, left: int | None
 ) -> None:
     """Those of one database fail together: a second lost reply would leave the sender with an error."""
     for broker in sim.brokers:
         broker.database = broker.index // 8
     first = queue.main.fragments[0].broker
+    others = [each.broker.index for each in queue.main.fragments if each.broker.database != first.database]
+    for index in others:
+        sim.ports[index].is_full = left is not None and index != others[left]
     for port in sim.ports[8 * first.database : 8 * first.database + 8] if first.database is not None else ():
         port.next_fault = Fault.LOSE_REPLY
     assert _send_one(sim, queue, is_batch) is None

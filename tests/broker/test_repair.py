@@ -38,6 +38,7 @@ from twinbus.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
+from twinbus.model.partition_key import candidates
 from twinbus.model.wire_names import SEQUENCE_BITS, MessageState
 from twinbus.testing.messages import make_message, message_id_of
 from twinbus.testing.simulation import Answer, Simulation
@@ -222,6 +223,19 @@ def test_a_dead_letter_goes_back_to_its_message_session(sim: Simulation) -> None
     assert count(repaired(sim, queue.dead_letter)) == 1
     lock = sim.accept(queue.main, "s").value
     assert sim.receiver(queue.main, 1, session=lock).ids() == ["m"]
+
+
+def test_a_dead_letter_that_lost_its_session_id_does_not_go_back_among_message_sessions(sim: Simulation) -> None:
+    queue = sim.queue(QueueDescription("ordered", requires_session=True))
+    sim.send(queue, make_message("m", session_id="s"))
+    receiver = sim.receiver(queue.main, 1, session=sim.accept(queue.main, "s").value)
+    sim.settle(queue.main, receiver.take(), DeadLetter("broken"))
+    (page,) = repaired(sim, queue.dead_letter, action=SqlAction("SET sys.SessionId = NULL"))
+    assert page.numbers == []
+    assert [refusal.reason for refusal in page.refusals] == [
+        "'ordered' requires message sessions. Set sys.SessionId in the action."
+    ]
+    assert queue.dead_letter.counts().active == 1
 
 
 @pytest.mark.parametrize("destination", [None, "once", "ONCE"])
@@ -567,6 +581,19 @@ def test_a_message_without_a_session_id_is_not_moved_among_message_sessions() ->
     assert sim.ask(plain.main, Repair(1, 9, destination="ordered")).value.numbers == [1, 2]
     sim.tick()
     assert (ordered.main.counts().active, plain.transfer_dead_letter.counts().active) == (1, 1)
+
+
+def test_messages_of_the_session_with_an_empty_id_are_moved_to_one_place() -> None:
+    sim = Simulation(1)
+    plain = sim.queue(QueueDescription("plain", enable_partitioning=True))
+    ordered = sim.queue(QueueDescription("ordered", enable_partitioning=True, requires_session=True))
+    for number in range(32):
+        sim.send(plain, make_message(str(number), session_id=""))
+    assert all(fragment.tally.active_count for fragment in plain.main.fragments)
+    assert count(repaired(sim, plain.main, destination="ordered")) == 32
+    assert sim.receiver(ordered.main, 99, session=sim.accept(ordered.main, "").value).ids() != []
+    (home,) = candidates("", 16, 0)
+    assert ordered.main.fragments[home].tally.active_count == 32
 
 
 def test_a_message_that_gets_an_id_that_its_new_place_knows_is_a_duplicate_there() -> None:

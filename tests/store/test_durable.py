@@ -39,7 +39,9 @@ from twinbus.store.folder.journal import segment_numbers, segment_path
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME, SQL, Snapshot, connect, prepare
 from twinbus.store.journal_record import encode_changes
+from twinbus.store.layers.located_changes import RowsAltered
 from twinbus.store.layers.overlay import GONE, FragmentOverlay
+from twinbus.store.layers.rows_below import rows_needed
 from twinbus.store.row_ids import COUNTER_MASK
 from twinbus.store.store_limits import StoreLimits
 
@@ -780,6 +782,16 @@ def test_no_rows_of_the_tables_are_found_but_those_that_are_asked_for(folder: Pa
             sums = found.sums(numbers)
             assert found.contents(sums) == {number: b"content %d" % number for number in numbers}
             assert sorted(found.rows(numbers)) == sorted(numbers)
+
+
+def test_rows_that_a_commit_depends_on_are_looked_for_together_except_those_that_are_known(folder: Path) -> None:
+    with closing(FolderStore(folder)) as store:
+        holding(store, *(row(number) for number in range(1, 4)))
+        store.checkpoint()
+        store.commit([Altered(HERE, 2, DEFERRED, 0, 0, NEVER)])
+        store.summaries()  # which is applied by then
+        changes = [RowsAltered(HERE, [1, 2, 3], DEFERRED, 0), RowsAltered(fragment_key(9, 0), [1], DEFERRED, 0)]
+        assert rows_needed(changes, store._layers[-1]) == {HERE: [1, 3]}
 
 
 def test_a_fragment_key_of_the_largest_kind_is_kept(folder: Path) -> None:
