@@ -1,14 +1,17 @@
 """Goal: files that SQLite keeps are for their owner alone, and making them so costs nobody a lock; small ones are written whole, and an
 error says which one it was."""
 
+import os
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.contract.rows import holding, row
+from twinbus.store.folder.journal import SPARE_NAME, segment_path
 from twinbus.store.folder.private_file import make_private, write_private
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME
@@ -29,6 +32,28 @@ def test_a_new_file_and_one_that_was_open_to_others_are_for_their_owner_alone(tm
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
+def test_everything_that_a_store_keeps_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """While it is in use, and wherever others may read what is new."""
+    mask = os.umask(0)
+    try:
+        with closing(FolderStore(tmp_path / "store")) as store:
+            holding(store, row(1))
+            store.checkpoint()
+            modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "store").iterdir()}
+    finally:
+        os.umask(mask)
+    assert {
+        "lock",
+        "identity",
+        SPARE_NAME,
+        FILE_NAME,
+        f"{FILE_NAME}-wal",
+        segment_path(tmp_path, 2).name,
+    } <= modes.keys()
+    assert modes == dict.fromkeys(modes, 0o600)
+    assert stat.S_IMODE((tmp_path / "store").stat().st_mode) == 0o700
+
+
 def test_a_program_that_looks_into_the_tables_leaves_their_log_to_the_store(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     store = FolderStore(folder)
@@ -44,6 +69,7 @@ def test_a_program_that_looks_into_the_tables_leaves_their_log_to_the_store(tmp_
 WRITE_WITHOUT_ROOM = """
 import resource, signal, sys
 from pathlib import Path
+from twinbus.store.folder.journal import SPARE_NAME, segment_path
 from twinbus.store.folder.private_file import write_private
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
