@@ -22,8 +22,10 @@ from twinbus.cli.failures import WRONG_USE
 from twinbus.cli.namespaces.next_steps import shown_command
 from twinbus.cli.namespaces.running import RunningNamespace, announce, find_known, find_running, read_running
 from twinbus.errors import ArgumentError
+from twinbus.management.catalog import Catalog
 from twinbus.server import serving
 from twinbus.server.data.data_folder import DataFolder
+from twinbus.server.data.holdings import CATALOG_NAME
 from twinbus.server.listening.sockets import bind
 
 ENTITIES = """
@@ -308,8 +310,9 @@ def test_when_one_namespace_ends_the_other_is_stopped_and_the_reason_reported(tm
 
 def test_what_keeps_a_namespace_from_starting_is_reported(tmp_path: Path) -> None:
     for name in ("primary", "secondary"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "store-count").write_text("3\n")
+        with contextlib.closing(DataFolder(tmp_path / name)) as folder:
+            Catalog.in_file(folder.path / CATALOG_NAME, name, 0).close()
+            folder.store_paths(3)
     up = subprocess.run([*TWO, "--data", str(tmp_path)], capture_output=True, text=True, timeout=STOP_WAIT_S)
     assert up.returncode == 2
     assert "3 messaging stores" in up.stderr

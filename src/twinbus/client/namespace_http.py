@@ -16,6 +16,8 @@ from twinbus.client.connecting.trust import tls_context
 from twinbus.errors import MessagingError
 
 TIMEOUT_S = 10.0
+FLUSH_TIMEOUT_S = 60.0
+"""For /$meter/flush: the log becomes Parquet in a process that gives way to everything else on the machine."""
 TOKEN_LIFE_S = 60
 
 
@@ -36,17 +38,19 @@ def ask(
     path: str,
     body: object = None,
     authorities: Sequence[Path] = (),
+    *,
+    timeout_s: float = TIMEOUT_S,
 ) -> Any:
     """The answer, as JSON. The request is signed with the key of the connection string, or has its signature."""
     request = _signed(connection_string, endpoint + path, method)
     request.data = None if body is None else json.dumps(body).encode()
-    return _answer(request, endpoint, json.load, authorities)
+    return _answer(request, endpoint, json.load, authorities, timeout_s)
 
 
 def read_description(connection_string: str, endpoint: str, entity: str) -> str:
     """The XML of one entity, or an empty feed if there is none: for callers that need no more of the administration API."""
     request = _signed(connection_string, f"{endpoint}/{quote(entity)}?api-version=2021-05", "GET")
-    return str(_answer(request, endpoint, lambda answer: answer.read().decode(errors="replace"), ()))
+    return str(_answer(request, endpoint, lambda answer: answer.read().decode(errors="replace"), (), TIMEOUT_S))
 
 
 def _signed(connection_string: str, url: str, method: str) -> Request:
@@ -57,10 +61,12 @@ def _signed(connection_string: str, url: str, method: str) -> Request:
     return Request(url, headers={"Authorization": token}, method=method)
 
 
-def _answer(request: Request, endpoint: str, read: Callable[[Any], Any], authorities: Sequence[Path]) -> Any:
+def _answer(
+    request: Request, endpoint: str, read: Callable[[Any], Any], authorities: Sequence[Path], timeout_s: float
+) -> Any:
     try:
         context = tls_context(authorities) if endpoint.startswith("https:") else None
-        with urlopen(request, timeout=TIMEOUT_S, context=context) as answer:
+        with urlopen(request, timeout=timeout_s, context=context) as answer:
             return read(answer)
     except HTTPError as refused:
         raise NamespaceRefused(_reason(refused, endpoint)) from None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from twinbus.client import namespace_http
-from twinbus.client.namespace_http import NamespaceRefused
+from twinbus.client.namespace_http import FLUSH_TIMEOUT_S, NamespaceRefused
 from twinbus.cost.amounts import money_text
 from twinbus.cost.price_sheet_file import read_price_sheet
 from twinbus.cost.prices import PriceSheet
@@ -115,7 +115,9 @@ def _flushed(place: Place) -> Path | None:
     if place.endpoint is None:
         return None
     try:
-        answer = namespace_http.ask(place.connection_string, place.endpoint, "POST", "/$meter/flush")
+        answer = namespace_http.ask(
+            place.connection_string, place.endpoint, "POST", "/$meter/flush", timeout_s=FLUSH_TIMEOUT_S
+        )
     except NamespaceRefused:
         return None
     folder = Path(answer["operations"])

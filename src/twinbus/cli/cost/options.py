@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from twinbus.cli.namespaces.running import all_running
-from twinbus.client.namespace_http import NamespaceRefused
+from twinbus.client.namespace_http import FLUSH_TIMEOUT_S, NamespaceRefused
 from twinbus.errors import ArgumentError
 from twinbus.model.durations import NEVER_DELTA, millis_of, parse_duration, short_duration
 from twinbus.model.pairing_limits import PING_INTERVAL_DEFAULT, SYPHON_POLL
@@ -44,7 +44,7 @@ def find_logs(given: Sequence[Path] | None, data: Path) -> list[Path]:
     for running in all_running(data):
         # A namespace that keeps no log, or does not answer, has nothing to add.
         with suppress(NamespaceRefused):
-            answer = running.ask("POST", "/$meter/flush")
+            answer = running.ask("POST", "/$meter/flush", timeout_s=FLUSH_TIMEOUT_S)
             folder = Path(answer["operations"]).absolute()
             # The folder does not exist before the first operation.
             found |= {folder} if folder.is_dir() else set()

@@ -52,9 +52,9 @@ class RunningNamespace:
         extra = (int(each.partition("/")[0]) for each in self.also_listens)
         return target.uses_tls and target.port in (self.amqp_port, self.tls_port, *extra)
 
-    def ask(self, method: str, path: str, body: object = None) -> Any:
+    def ask(self, method: str, path: str, body: object = None, *, timeout_s: float = namespace_http.TIMEOUT_S) -> Any:
         """The JSON that its HTTP side answers. Raises NamespaceRefused if it refuses or is not there."""
-        return namespace_http.ask(self.connection_string, self.endpoint, method, path, body)
+        return namespace_http.ask(self.connection_string, self.endpoint, method, path, body, timeout_s=timeout_s)
 
     @property
     def ways_in(self) -> list[str]:
