@@ -67,6 +67,32 @@ def test_what_java_says_is_reported_without_its_classes() -> None:
     assert reason_of(RuntimeError(text)) == ('No FileSystem for scheme "s4"', False)
 
 
+LATE = """Python worker failed to connect back.
+=== Streaming Query ===
+Identifier: [id = 1, runId = 2]
+Current Committed Offsets: {}
+
+Current State: INITIALIZING
+Thread State: RUNNABLE"""
+LATE_IN_A_JOB = """An error occurred while calling o76.save.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Lost task 0.0 in stage 3.0
+\tat org.apache.spark.scheduler.DAGScheduler.failJobAndIndependentStages(DAGScheduler.scala:3134)
+Caused by: org.apache.spark.SparkException: Python worker failed to connect back.
+\tat org.apache.spark.api.python.PythonWorkerFactory.createSimpleWorker(PythonWorkerFactory.scala:342)
+Caused by: java.net.SocketTimeoutException: Timed out while waiting for the Python worker to connect back
+\t... 23 more
+"""
+LATE_IN_A_BATCH = f"Traceback (most recent call last):\npy4j.protocol.Py4JJavaError: {LATE_IN_A_JOB}"
+
+
+@pytest.mark.parametrize("text", [LATE, LATE_IN_A_JOB, LATE_IN_A_BATCH])
+def test_a_python_process_that_is_not_ready_in_time_may_be_the_next_time(text: str) -> None:
+    """Spark waits for ten seconds, which a starved machine may need to read the program."""
+    reason = reason_of(RuntimeError(text))
+    assert reason.is_transient
+    assert reason.text.startswith("A Python process that Spark started was not ready in time")
+
+
 def test_an_exception_without_a_text_is_named() -> None:
     assert reason_of(KeyboardInterrupt()) == ("KeyboardInterrupt", False)
 

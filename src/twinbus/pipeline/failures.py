@@ -34,18 +34,31 @@ _SOURCE_GONE_TEXT = (
 )
 
 
+# Of the process that Spark starts for the source of a stream, and of others.
+_WORKER_LATE = re.compile("Python worker (?:failed )?to connect back")
+_WORKER_LATE_TEXT = (
+    "A Python process that Spark started was not ready in time: the machine is overloaded, or its Python lacks a package "
+    "(see the log of Spark)."
+)
+
+
 class JobFailed(MessagingError):
     """A Spark job ended with an error; the text is the reason that lies deepest."""
 
 
 class Reason(NamedTuple):
-    """`is_transient` as the class says that was raised. What is not ours is not; the death of a source is."""
+    """`is_transient` as the class says that was raised. What is not ours is not; but a Python process may die, or start slowly."""
 
     text: str
     is_transient: bool
 
 
 def reason_of(failure: BaseException) -> Reason:
+    reason = _reason_of(failure)
+    return Reason(_WORKER_LATE_TEXT, True) if _WORKER_LATE.search(reason.text) else reason
+
+
+def _reason_of(failure: BaseException) -> Reason:
     text = str(failure)
     _, traceback, behind = text.rpartition(_TRACEBACK)
     java = _JAVA_TEXT.search(behind)
