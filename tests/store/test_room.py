@@ -293,6 +293,7 @@ def test_a_file_system_that_takes_no_more_files_stops_senders_and_nobody_else(
             store.rest()
             assert store.room_left() is RoomLeft.NONE
         assert numbers(everything(store)) == [9, 10]
+    store.wait_for_checkpoint()  # a rest does nothing while the thread of the last one still tidies up
     store.rest()
     store.wait_for_checkpoint()
     assert segment_numbers(tmp_path) == [2]
