@@ -426,6 +426,41 @@ def test_a_request_that_comes_to_a_former_owner_is_certainly_not_done(sim: Clust
     assert summary.active == 1
 
 
+@pytest.mark.parametrize(
+    "is_far", [False, True], ids=["the move is heard of first", "the next owner is heard of first"]
+)
+def test_who_settles_or_renews_too_late_at_a_node_that_has_given_its_store_away_does_so_at_the_next_one(
+    sim: ClusterSimulation, is_far: bool
+) -> None:
+    """Nobody has waited for the node that asks: it was asked to wait with this, and did not answer in time."""
+    queue = sim.queue(PLAIN)
+    store = begin(sim, queue, (1, 2))
+    sim.send(queue, *(make_message(name) for name in "abcd"))
+    one, both, kept, other = sim.receiver(queue.main, 4).take()
+    sim.has_stepped_lines = True
+    settled, all_settled, renewed, given_back = EachReply(), Answer[None](), Answer[list[int]](), EachReply()
+    queue.main.settle_each([one.lock_token], COMPLETE, sim.now, settled)
+    queue.main.settle([both.lock_token], COMPLETE, sim.now, all_settled)
+    queue.main.renew([kept.lock_token], sim.now, renewed)
+    queue.main.settle_each([other.lock_token], Abandon(), sim.now, given_back)
+    moving = Move(sim, store, 2)
+    moving._held()
+    while not moving.is_over:
+        deliver(sim, 1, 2)
+        assert moving.step()
+    for _ in range(2):
+        if is_far:
+            deliver(sim, 0, 2)
+        deliver(sim, 0, 1)
+        deliver(sim, 0, 2)
+    assert settled.good == given_back.good == {0}
+    assert all_settled.error is renewed.error is None
+    left = sim.nodes[2].fronts.part.queue(queue.main.key)
+    assert left.counts().active == 2
+    held = left.fragments[0].locks.held
+    assert {token for token, (_, until) in held.items() if until == renewed.value[0]} == {kept.lock_token}
+
+
 def test_a_request_for_an_owner_that_has_lost_the_store_and_has_it_again_is_done_or_refused_for_what_it_names(
     sim: ClusterSimulation,
 ) -> None:

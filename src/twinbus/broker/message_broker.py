@@ -143,6 +143,7 @@ class MessageBroker:
         self._has_refused = False  # to hand something over, since the last load
         self._joint: list[_Part] | None = None
         self._moved_in: dict[FragmentKey, MovedLocks] = {}
+        self._is_retired = False
         self._has_moved_out = False  # so its fragments have nothing to lose
         self.fault = ""  # why the store was lost last
 
@@ -200,7 +201,13 @@ class MessageBroker:
         self._epoch += 1  # a load that is under way does not count
         # Nor is there another one when the lease is renewed, or when a store that was silent speaks again.
         self.is_available = self._is_lease_over = self._is_silent = False
+        self._is_retired = True
         self.fault = f"messaging store {self.index} moves to another node"
+
+    @property
+    def is_given_away(self) -> bool:
+        """Another node owns the store, or is about to: locks that are not known here, or not any more, may be good there."""
+        return self.is_foreign or self._is_retired
 
     @property
     def has_open_work(self) -> bool:
@@ -421,7 +428,7 @@ class MessageBroker:
         if self.is_available or self._waiting:
             self._lose(f"messaging store {self.index} was opened again")
         self._epoch += 1
-        self._is_silent = self._is_lease_over = self._has_refused = self._has_moved_out = False
+        self._is_silent = self._is_lease_over = self._has_refused = self._is_retired = self._has_moved_out = False
         self.may_forward = True
         self._read(list(self._fragments.values()), self._epoch)
 

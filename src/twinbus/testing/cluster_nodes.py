@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 OWNED = 65
 """Topic of a line, as on several machines: a store, its owner and epoch."""
+GIVEN = 66
+"""A store that was released for the node that is told, and the epoch of its former owner."""
 
 
 class _SwitchedPort:
@@ -89,6 +91,8 @@ class Node:
         owners = self.owners if simulation.has_moves else simulation.owners
         self.fronts = Fronts(self.entities, number, owners, simulation.clock, self.topics, self.peer_count)
         self.epochs = dict(simulation.epochs)
+        self.given: set[tuple[int, ...]] = set()
+        self.topics.tells[GIVEN] = lambda line, payload, now: self.given.add(tuple(json.loads(payload)))
         self._hear()
 
     def _owners(self, simulation: "ClusterSimulation") -> Owners:
@@ -139,6 +143,7 @@ class Move:
         self._sim = sim
         self._former = sim.owners[store]
         self._is_held = False
+        self._line: Line | None = None
         node, broker = self._owner
         self._epoch = sim.epochs.get(store, 0)
         self._steps = [self._retire, self._move_out, self._take, self._is_taken]
@@ -186,6 +191,9 @@ class Move:
         if not broker.is_at_rest:
             return False
         node.fronts.mover.move_out(broker, self._epoch, self._holding, self.to, self._sim.now)
+        if self.to != self._former and (line := node.fronts.peers[self.to].line) is not None:
+            line.tell(GIVEN, json.dumps((self.store, self._epoch)).encode())
+            self._line = line
         broker.is_foreign = True
         broker.store_lost(StoreUnavailable("moves"))
         node.ports[self.store].port = ELSEWHERE
@@ -193,8 +201,11 @@ class Move:
 
     def _take(self) -> bool:
         sim, store = self._sim, self.store
-        sim.change_owner(store, self.to)
         node = sim.nodes[self.to]
+        is_coming = self._line is not None and not self._line.is_broken and self.to != self._former
+        if is_coming and (store, self._epoch) not in node.given:
+            return False  # what is locked comes first
+        sim.change_owner(store, self.to)
         broker = node.brokers[store]
         broker.is_foreign = False
         broker.expect(node.fronts.mover.arrivals(store, sim.epochs[store]))

@@ -54,7 +54,7 @@ async def hand_over(store: int, to: int) -> bool:
 
 
 def keeper_of(pool: Pool) -> OwnershipKeeper:
-    keeper = OwnershipKeeper(HERE, "me", 1, pool, set, turn, hand_over, lambda: 0.0)  # type: ignore[arg-type]
+    keeper = OwnershipKeeper(HERE, "me", 1, pool, set, turn, hand_over, lambda _: False, lambda: 0.0)  # type: ignore[arg-type]
     keeper.database_seen(Sight(0, {index: LeaseSeen() for index in range(STORES)}, 0.0))
     return keeper
 
@@ -117,6 +117,21 @@ async def test_a_store_that_was_given_to_a_node_is_not_taken_while_it_is_switche
     assert pool.own_stores() == [0, 1, 3]
 
 
+async def test_a_store_on_its_way_is_taken_when_it_is_given_and_not_when_its_lease_is_free() -> None:
+    """What is locked in it comes before the word that it is given, and would be delivered to somebody else without that."""
+    pool, on_the_way = Pool(), {1, 2}
+    keeper = OwnershipKeeper(HERE, "me", 1, pool, set, turn, hand_over, on_the_way.__contains__, lambda: 0.0)  # type: ignore[arg-type]
+    keeper.database_seen(Sight(0, {index: LeaseSeen() for index in range(STORES)}, 0.0))
+    keeper.register_seen(seen())
+    assert pool.own_stores() == [0, 3]
+    keeper.given(1)
+    keeper.step()
+    assert pool.own_stores() == [0, 1, 3]
+    on_the_way.clear()  # it has taken too long, or who gives it is gone
+    keeper.step()
+    assert pool.own_stores() == [0, 1, 2, 3]
+
+
 async def test_a_move_that_has_waited_for_its_turn_is_not_made_if_its_successor_is_gone_by_then() -> None:
     may_begin, handed_over = asyncio.Event(), []
 
@@ -130,7 +145,7 @@ async def test_a_move_that_has_waited_for_its_turn_is_not_made_if_its_successor_
         return True
 
     pool, nodes = Pool(), [NodeRow(HERE, "a", "", "", SERVING, (), 0, 5.0, 0.0)]
-    keeper = OwnershipKeeper(HERE, "me", 1, pool, set, late_turn, note, lambda: 0.0)  # type: ignore[arg-type]
+    keeper = OwnershipKeeper(HERE, "me", 1, pool, set, late_turn, note, lambda _: False, lambda: 0.0)  # type: ignore[arg-type]
     keeper.database_seen(Sight(0, {index: LeaseSeen() for index in range(STORES)}, 0.0))
     keeper.register_seen(Seen(nodes, 0, {}, frozenset(), 0.0))
     both = [*nodes, NodeRow(2, "b", "", "", SERVING, (), 0, 5.0, 0.0)]
@@ -157,7 +172,7 @@ async def test_a_node_that_leaves_gives_no_store_to_one_that_is_gone_by_then() -
         keeper.register_seen(Seen([node for node in nodes if node is not gone], 0, {}, frozenset(), 0.0))
         return True
 
-    keeper = OwnershipKeeper(HERE, "me", 1, pool := Pool(), set, turn, note, lambda: 0.0)  # type: ignore[arg-type]
+    keeper = OwnershipKeeper(HERE, "me", 1, pool := Pool(), set, turn, note, lambda _: False, lambda: 0.0)  # type: ignore[arg-type]
     keeper.database_seen(Sight(0, {index: LeaseSeen() for index in range(STORES)}, 0.0))
     keeper.register_seen(Seen(nodes[:1], 0, {}, frozenset(), 0.0))
     assert pool.own_stores() == [0, 1, 2, 3]
@@ -174,7 +189,7 @@ async def test_a_store_that_its_next_owner_has_not_taken_is_not_said_to_have_mov
 
     caplog.set_level(logging.INFO)
     nodes = [NodeRow(number, name, "", "", SERVING, (), 0, 5.0, 0.0) for number, name in ((HERE, "a"), (2, "b"))]
-    keeper = OwnershipKeeper(HERE, "me", 1, Pool(), set, turn, refused, lambda: 0.0)  # type: ignore[arg-type]
+    keeper = OwnershipKeeper(HERE, "me", 1, Pool(), set, turn, refused, lambda _: False, lambda: 0.0)  # type: ignore[arg-type]
     keeper.register_seen(Seen(nodes, 0, {}, frozenset(), 0.0))
     for store in (0, 1):
         await keeper.hand_over(store, 2)

@@ -196,6 +196,8 @@ def check_live(
     fragment: Fragment, tokens: Sequence[bytes], now: Millis, session: SessionLock | None = None
 ) -> MessagingError | None:
     """The error, if one of the locks is gone."""
+    if fragment.broker.is_given_away and not fragment.is_loaded:
+        return fragment.broker.unavailable()
     locks, sessions = fragment.locks, fragment.sessions
     for token in tokens:
         if not locks.is_live(token, now):
@@ -206,6 +208,9 @@ def check_live(
 
 
 def refusal_of(fragment: Fragment, outcome: Outcome, now: Millis) -> MessagingError | None:
+    if fragment.broker.is_given_away and not (fragment.is_loaded and isinstance(outcome, Release)):
+        # Not even looked for: of what cannot be written the lock goes with the store.
+        return fragment.broker.unavailable()
     if isinstance(outcome, Abandon) and outcome.hidden_until(now) > now + DELAY_MAX:
         return ArgumentError(f"An abandoned message can be hidden for {DELAY_MAX // DAY} days at most.")
     if isinstance(outcome, DeadLetter) and fragment.dead_letters is None:

@@ -3,6 +3,6 @@
 fronts        finds them
 target        where messages are sent to: `runs` of them go to a node that takes them, which `search` looks for
 source        where they are received from: `receiver` and `demand` share credit out to its `shares` at the parts,
-              `commands` asks around, `session_waiter` waits for a message session
+              `settling` settles and renews, `commands` asks around, `session_waiter` waits for a message session
 transaction   a transaction at the node that has its fragment
 """

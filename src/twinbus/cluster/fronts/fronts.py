@@ -131,6 +131,10 @@ class Fronts:
         """There is a line or an owner that was not there."""
         self.peers.look_at_held(now, is_changed=True)
 
+    def is_given_away(self, store: int) -> bool:
+        """Whether it moves, and the node that it leaves is reached."""
+        return store in self._owners.moves.stores and self.peers.is_reached(self._owners.of[store])
+
     def end_moves(self, epochs: Callable[[int], int], now: Millis) -> bool:
         """Of stores that somebody serves by now, or that have taken too long: what waited is asked. Whether there are any."""
         self.mover.forget(epochs)

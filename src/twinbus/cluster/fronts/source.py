@@ -15,15 +15,13 @@ from twinbus.broker.entity.message_queue import MessageQueue
 from twinbus.broker.entity.session_desk import NO_WAITER
 from twinbus.broker.entity_settings import EntitySettings
 from twinbus.broker.fragment.fragment import Fragment
-from twinbus.broker.fragment.fragment_group import fragment_of_tokens, places_by_fragment
-from twinbus.broker.fragment.locks import TOKEN_SIZE
-from twinbus.broker.fragment.settlement import lock_lost
 from twinbus.broker.outcomes import RELEASE, Outcome
 from twinbus.broker.replies import Reply, SettleReply, Waiter
 from twinbus.clock import Clock, Millis
 from twinbus.cluster.fronts.commands import run_command
 from twinbus.cluster.fronts.receiver import FrontReceiver
 from twinbus.cluster.fronts.session_waiter import SessionWaiter
+from twinbus.cluster.fronts.settling import Settling
 from twinbus.cluster.fronts.shares import DistantShare, LocalShare
 from twinbus.cluster.lines.talk import Topic
 from twinbus.cluster.ownership import Owners, Ownership
@@ -55,6 +53,7 @@ class FrontSource:
         self.local = local
         self.ownership = Ownership(peers.node, owners, local.fragments)
         self.peers = peers
+        self._settling = Settling(local, self.ownership, peers, clock)
         self._part = part
         self._clock = clock
         self._received_from = received_from
@@ -236,27 +235,7 @@ class FrontSource:
         reply: SettleReply,
         session: SessionLock | None = None,
     ) -> None:
-        by_node: dict[int, list[int]] = {}
-        by_fragment = places_by_fragment(tokens)
-        if self.ownership.waits(
-            by_fragment,
-            lambda later: self.settle_each(tokens, outcome, later, reply, session),
-            TOKEN_SIZE * len(tokens),
-        ):
-            return
-        for index, places in by_fragment.items():
-            if not 0 <= index < len(self.ownership.of):
-                for place in places:
-                    reply.failed(place, lock_lost(self.local.fragments[0], session, now), now)
-                continue
-            by_node.setdefault(self.ownership.of[index], []).extend(places)
-        for node, places in by_node.items():
-            chosen = tokens if len(places) == len(tokens) else [tokens[place] for place in places]
-            to = reply if chosen is tokens else _SettleSome(reply, places)
-            if node == self.peers.node:
-                self.local.settle_each(chosen, outcome, now, to, _own(session))
-            else:
-                self.peers[node].settle_each(self.key, chosen, outcome, to, session)
+        self._settling.settle_each(tokens, outcome, now, reply, session)
 
     def settle(
         self,
@@ -266,64 +245,10 @@ class FrontSource:
         reply: Reply[None],
         session: SessionLock | None = None,
     ) -> None:
-        try:
-            index = fragment_of_tokens(self.local.fragments, tokens).index
-        except MessagingError as error:
-            reply(error)
-            return
-        size = TOKEN_SIZE * len(tokens)
-        if self.ownership.waits([index], lambda later: self.settle(tokens, outcome, later, reply, session), size):
-            return
-        node = self.ownership.of[index]
-        if node == self.peers.node:
-            self.local.settle(tokens, outcome, now, reply, _own(session))
-        else:
-            peer = self.peers[node]
-            peer.ask_values(Topic.SETTLE_ALL, (self.key, list(tokens), outcome, peer.hold_number(session)), reply)
+        self._settling.settle(tokens, outcome, now, reply, session)
 
     def renew(self, tokens: Sequence[bytes], now: Millis, reply: Reply[list[Millis]]) -> None:
-        """Where the tokens are at several nodes, all of them are looked at before any is renewed."""
-        if self.requires_session:
-            self.local.renew(tokens, now, reply)
-            return
-        by_node: dict[int, list[int]] = {}
-        by_fragment = places_by_fragment(tokens)
-        size = TOKEN_SIZE * len(tokens)
-        if self.ownership.waits(by_fragment, lambda later: self.renew(tokens, later, reply), size):
-            return
-        for index, places in by_fragment.items():
-            known = index if 0 <= index < len(self.ownership.of) else 0
-            by_node.setdefault(self.ownership.of[known], []).extend(places)
-
-        def renew_all(checked: list[Millis] | MessagingError) -> None:
-            if isinstance(checked, MessagingError):
-                reply(checked)
-            else:
-                self._renew(by_node, tokens, now, reply, is_check=False)
-
-        if len(by_node) > 1:
-            self._renew(by_node, tokens, now, renew_all, is_check=True)
-        elif by_node:
-            renew_all([])
-        else:
-            reply([])
-
-    def _renew(
-        self,
-        by_node: dict[int, list[int]],
-        tokens: Sequence[bytes],
-        now: Millis,
-        reply: Reply[list[Millis]],
-        *,
-        is_check: bool,
-    ) -> None:
-        gathering = _Renewal(len(tokens), len(by_node), reply)
-        for node, places in by_node.items():
-            chosen, done = [tokens[place] for place in places], gathering.part(places)
-            if node == self.peers.node:
-                self.local.renew(chosen, now, done, is_check=is_check)
-            else:
-                self.peers[node].ask_values(Topic.RENEW, (self.key, chosen, is_check), done)
+        self._settling.renew(tokens, now, reply)
 
     # Message sessions
 
@@ -421,44 +346,3 @@ class FrontSource:
             self.local.ask(command, now, reply)
         else:
             self.peers[node].ask_values(Topic.ASK, (self.key, command), reply)
-
-
-def _own(session: SessionLock | None) -> SessionLock | None:
-    return session.own if isinstance(session, Hold) else session
-
-
-class _SettleSome:
-    """Answers for some of the messages that are settled together."""
-
-    def __init__(self, reply: SettleReply, places: Sequence[int]) -> None:
-        self._reply = reply
-        self._places = places
-
-    def settled(self, indexes: Sequence[int], now: Millis) -> None:
-        self._reply.settled([self._places[index] for index in indexes], now)
-
-    def failed(self, index: int, error: MessagingError, now: Millis) -> None:
-        self._reply.failed(self._places[index], error, now)
-
-
-class _Renewal:
-    """Renewals at several nodes: an error of one is the answer."""
-
-    def __init__(self, token_count: int, node_count: int, reply: Reply[list[Millis]]) -> None:
-        self._ends = [0] * token_count
-        self._left = node_count
-        self._reply = reply
-        self._error: MessagingError | None = None
-
-    def part(self, places: Sequence[int]) -> Callable[[list[Millis] | MessagingError], None]:
-        def done(ends: list[Millis] | MessagingError) -> None:
-            self._left -= 1
-            if isinstance(ends, MessagingError):
-                self._error = ends
-            else:
-                for place, end in zip(places, ends, strict=True):
-                    self._ends[place] = end
-            if not self._left:
-                self._reply(self._ends if self._error is None else self._error)
-
-        return done

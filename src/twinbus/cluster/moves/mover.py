@@ -10,6 +10,8 @@
                                              the holder's receiver attaches
                                              OWNED store epoch              <--  what waited is asked there
 
+The successor takes the store when it is told that it is given to it, which comes behind the locks on the same line (`machines.keeper`).
+
 Nobody has to do any of this: a node that does not hold is refused what it asks; locks that do not arrive are gone, as after a crash;
 and so are the message sessions of a node that does not hold, or that the next owner does not reach, at once.
 """

@@ -52,6 +52,10 @@ class Claiming:
         """As the others were told."""
         return self._claims.of(self._number)
 
+    def claimant_of(self, store: int) -> int:
+        """Unlike its owner it is not known any more as soon as the store is about to move."""
+        return self._claims.owners()[store]
+
     def tick(self, now: Millis) -> None:
         self._tell(now)
         self._end_moves(now)

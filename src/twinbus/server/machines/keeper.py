@@ -1,11 +1,14 @@
 """Owns and releases messaging stores so that what is becomes what is to be: views of the register and the leases in, switches of stores out.
 
-    foreign --it is to be ours, and its lease is free--> opening --taken over--> ours
+    foreign --it is to be ours, and its lease is free, or it is given to us--> opening --taken over--> ours
     ours --it is to be another node's: one at a time, after calm; at once if this node leaves--> handed over, with its locks
     ours --its lease is another owner's, its database is out of reach, or it is switched off--> foreign
 
 A node that dies stops beating, its leases end, and all others see both within a second: whoever is to own its stores now takes them. Moves
 that nobody needs wait until no node has come or gone for CALM_S.
+
+A store on its way from one node to another is free for a moment, and its locks may still be on their way: nobody takes it but the node that
+it is given to, when it is told so.
 """
 
 import asyncio
@@ -56,7 +59,7 @@ class Switches(Protocol):
 
 class OwnershipKeeper:
     """Lives on the event loop. `reached`: the nodes that there is a line to; `turn`: of a name, over all nodes; `hand_over`: of a store
-    to a node, and whether that one serves it then."""
+    to a node, and whether that one serves it then; `is_being_given`: whether the owner of a store is about to give it to some node."""
 
     def __init__(
         self,
@@ -67,6 +70,7 @@ class OwnershipKeeper:
         reached: Callable[[], set[int]],
         turn: Callable[[str], AbstractAsyncContextManager[None]],
         hand_over: Callable[[int, int], Awaitable[bool]],
+        is_being_given: Callable[[int], bool],
         clock: Callable[[], float] = boot_time,
     ) -> None:
         self._me = me
@@ -76,6 +80,7 @@ class OwnershipKeeper:
         self._reached = reached
         self._turn = turn
         self._hand_over = hand_over
+        self._is_being_given = is_being_given
         self._clock = clock
         self._seen: Seen | None = None
         self._sights: dict[int, Sight] = {}
@@ -158,7 +163,7 @@ class OwnershipKeeper:
                 if state.is_own and store != self._moving:
                     self._drop(store, "it is switched off")
             elif not state.is_own:
-                is_wanted = owner == self._me or self._is_given(store)
+                is_wanted = self._is_given(store) or (owner == self._me and not self._is_being_given(store))
                 if is_wanted and lease is not None and not is_others and not self.is_draining:
                     self._take(store, lease)
             elif state.condition is StoreCondition.UP:

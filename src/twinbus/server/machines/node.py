@@ -173,7 +173,8 @@ class MachineNode:
         """Everything but the ports is ready: own stores from now on. Returns when all of them have an owner, or after a while."""
         self._server = server
         self.answers.start(server)
-        pool = server.stores
+        pool, fronts = server.stores, self._fronts
+        assert fronts is not None
         self.keeper = OwnershipKeeper(
             self.number,
             self.owner.id,
@@ -182,9 +183,8 @@ class MachineNode:
             lambda: set(self.mesh.lines),
             self._turn,
             self._hand_over,
+            self._is_being_given,
         )
-        fronts = self._fronts
-        assert fronts is not None
         pool.moved_in = fronts.mover.arrivals
         for broker in pool.brokers:
             broker.when_loaded = self.claiming.serves_more
@@ -315,6 +315,14 @@ class MachineNode:
         with suppress(MessagingError):
             return await self._tell_to_take(to, store)
         return False
+
+    def _is_being_given(self, store: int) -> bool:
+        """Whether the node that had it is reached, and has still to say that it has given it to some node: before that it sends what is
+        locked, and before it begins it lets everybody wait."""
+        assert self._fronts is not None
+        owner = self.claiming.claimant_of(store)
+        is_claimed = owner != self.number and self._fronts.peers.is_reached(owner)
+        return is_claimed or self._fronts.is_given_away(store)
 
     async def _hold(self, store: int) -> Set[int]:
         """Everybody waits with what concerns a store. Returns the nodes that do."""
