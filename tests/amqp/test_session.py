@@ -332,7 +332,7 @@ def test_every_flow_carries_the_state_of_the_session() -> None:
     assert isinstance(flow, Flow)
     assert (flow.next_incoming_id, flow.incoming_window, flow.next_outgoing_id) == (41, 100, 2)
     assert flow.outgoing_window > 0
-    assert flow.handle is None
+    assert (flow.handle, flow.delivery_count, flow.link_credit, flow.drain) == (None, None, None, False), "of no link"
 
 
 def test_delivery_ids_are_consecutive_over_all_links_of_a_session() -> None:
