@@ -23,7 +23,7 @@ from twinbus.store.changes import (
 from twinbus.store.damage import Damage
 from twinbus.store.folder import table_check
 from twinbus.store.folder.folder_check import check_folder
-from twinbus.store.folder.medium import FolderTables
+from twinbus.store.folder.medium import FolderMedium, FolderTables
 from twinbus.store.folder.store import FolderStore
 from twinbus.store.folder.tables import FILE_NAME
 
@@ -394,3 +394,21 @@ def test_another_schema_is_refused(folder: Path) -> None:
         connection.execute("ALTER TABLE damaged ADD COLUMN more INTEGER")
     with pytest.raises(StoreDamaged, match="schema"):
         opened(folder)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_damage"),
+    [
+        (sqlite3.OperationalError("malformed database schema (messages)"), True),
+        (sqlite3.DatabaseError("database disk image is malformed"), True),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), True),
+        (sqlite3.OperationalError("disk I/O error"), False),
+        (sqlite3.OperationalError("database is locked"), False),
+    ],
+)
+def test_tables_that_cannot_be_read_are_damaged_only_if_what_was_written_has_changed(
+    tmp_path: Path, error: Exception, is_damage: bool
+) -> None:
+    failure = FolderMedium(tmp_path).failure(error)
+    assert isinstance(failure, StoreUnavailable)
+    assert isinstance(failure, StoreDamaged) is is_damage
