@@ -88,6 +88,31 @@ def test_an_older_catalog_is_served_once_it_is_said_to_be_restored(data: Path) -
         assert catalog.new_id() > highest
 
 
+def test_what_a_restoration_could_not_get_to_is_still_refused(data: Path) -> None:
+    """It ends at the first store that cannot be opened. The others gave out numbers since, and the catalog ids."""
+    file, store = data / "shop/catalog.db", data / "shop/stores/01"
+    yesterday = file.read_bytes()
+    with closing(Catalog.in_file(file, "shop", 0)) as catalog:
+        catalog.new_id()
+    file.write_bytes(yesterday)
+    shutil.copytree(store, data / "older")
+    with closing(open_store(store)) as opened:
+        opened.commit([FragmentDeleted(min(each.fragment for each in opened.summaries()))])
+    shutil.rmtree(store)
+    shutil.move(data / "older", store)
+    tables = data / "shop/stores/00/tables.sqlite"
+    tables.rename(data / "tables")
+    assert run(["store", "restored", "--data", str(data), "-n", "shop"]) != 0
+    (data / "tables").rename(tables)
+    with pytest.raises(StoreDamaged, match="older than it was"):
+        open_store(store)
+    with pytest.raises(InternalError, match="run 'twinbus store restored'"):
+        Catalog.in_file(file, "shop", 0)
+    assert run(["store", "restored", "--data", str(data), "-n", "shop"]) == 0
+    open_store(store).close()
+    Catalog.in_file(file, "shop", 0).close()
+
+
 def test_an_entity_that_is_younger_than_a_restored_store_leaves_out_numbers_too(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

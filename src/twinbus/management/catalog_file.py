@@ -69,8 +69,11 @@ class CatalogFile:
 
     is_shared = False
 
-    def __init__(self, path: Path, namespace: str, now: Millis, *, was_in_use: bool = False) -> None:
-        """Open the file, or create it unless it `was_in_use`. Raises InternalError."""
+    def __init__(
+        self, path: Path, namespace: str, now: Millis, *, was_in_use: bool = False, is_taken_back: bool = False
+    ) -> None:
+        """Open the file, or create it unless it `was_in_use`. Raises InternalError. `is_taken_back`: it may be older than its mark says, until
+        the first change."""
         self._path = path
         self._writing = threading.Lock()
         if was_in_use and not path.exists():
@@ -88,7 +91,7 @@ class CatalogFile:
             self._mark = CommitMark(mark_of(path))
             self._prepare(namespace, now, was_in_use)
             with self._one_moment():
-                for damage in find_damage(self._database, self._mark.number):
+                for damage in find_damage(self._database, 0 if is_taken_back else self._mark.number):
                     raise self.damage(damage)
         except (sqlite3.Error, OSError, UnicodeDecodeError) as fault:  # an error may quote what is damaged
             raise InternalError(f"The catalog {path} cannot be opened: {fault}. Check the data folder.") from fault

@@ -166,9 +166,9 @@ def _advice(folder: Path) -> str:
     return f"Write the number of folders in {folder / 'stores'} into it."
 
 
-def open_store(folder: Path, limits: StoreLimits | None = None) -> FolderStore:
+def open_store(folder: Path, limits: StoreLimits | None = None, *, is_taken_back: bool = False) -> FolderStore:
     """The messaging store in one of `store_paths`."""
-    return FolderStore(folder, limits, witness=witness_of(folder))
+    return FolderStore(folder, limits, witness=witness_of(folder), is_taken_back=is_taken_back)
 
 
 def witness_of(store_folder: Path) -> Path:

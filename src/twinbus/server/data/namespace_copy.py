@@ -17,14 +17,12 @@ from twinbus.clock import Millis, boot_time
 from twinbus.errors import ArgumentError, StoreDamaged, StoreInUse, StoreUnavailable
 from twinbus.management.access_control import ROOT_RULE_NAME
 from twinbus.management.catalog import Catalog, CatalogDatabase
-from twinbus.management.catalog_checks import mark_of
 from twinbus.management.catalog_copy import copy_catalog, is_unused
 from twinbus.management.catalog_file import CatalogFile
 from twinbus.model.descriptions import AuthorizationRule, Right
 from twinbus.server.data.copy_marks import MOVED, UNFINISHED, CopyMark, read_mark, require_whole
 from twinbus.server.data.data_folder import STORE_COUNT_FILE, DataFolder, known_store_paths, open_store, witness_of
 from twinbus.store.durable import DurableStore
-from twinbus.store.folder.commit_mark import remove_mark
 from twinbus.store.folder.identity import restored
 from twinbus.store.transfer import clear, require_same, transfer
 
@@ -53,10 +51,12 @@ class HeldNamespace(Protocol):
 
     def set_mark(self, mark: CopyMark | None) -> None: ...
 
-    def open_store(self, number: int) -> DurableStore: ...
+    def open_store(self, number: int, *, is_taken_back: bool = False) -> DurableStore:
+        """`is_taken_back`: it may be older than it was."""
+        ...
 
-    def taken_back(self, number: int) -> None:
-        """That store is meant to be older than it was."""
+    def numbers_left_out(self, number: int) -> None:
+        """That store may be served from now on, although it is older than it was."""
         ...
 
     def stored(self, number: int) -> None:
@@ -148,9 +148,8 @@ class FolderEnd:
                 f"No namespace has its data in {self.path}. Name the folder of one, such as ./twinbus-data/shop."
             )
         with closing(DataFolder(self.path)) as folder:
-            if is_taken_back:
-                remove_mark(mark_of(self.path / CATALOG))
-            held = HeldFolder(folder, len(known_store_paths(self.path)), now, was_in_use=True)
+            count = len(known_store_paths(self.path))
+            held = HeldFolder(folder, count, now, was_in_use=True, is_taken_back=is_taken_back)
             with closing(held.catalog):
                 yield held
 
@@ -171,10 +170,20 @@ class FolderEnd:
 
 
 class HeldFolder:
-    def __init__(self, folder: DataFolder, store_count: int, now: Millis, *, was_in_use: bool = False) -> None:
+    def __init__(
+        self,
+        folder: DataFolder,
+        store_count: int,
+        now: Millis,
+        *,
+        was_in_use: bool = False,
+        is_taken_back: bool = False,
+    ) -> None:
         self._folder = folder
         self._paths = folder.store_paths(store_count)
-        self.catalog: CatalogDatabase = CatalogFile(folder.path / CATALOG, folder.path.name, now, was_in_use=was_in_use)
+        self.catalog: CatalogDatabase = CatalogFile(
+            folder.path / CATALOG, folder.path.name, now, was_in_use=was_in_use, is_taken_back=is_taken_back
+        )
 
     @property
     def store_count(self) -> int:
@@ -190,10 +199,10 @@ class HeldFolder:
     def set_mark(self, mark: CopyMark | None) -> None:
         self._folder.set_copy_mark(None if mark is None else mark.text())
 
-    def open_store(self, number: int) -> DurableStore:
-        return open_store(self._paths[number])
+    def open_store(self, number: int, *, is_taken_back: bool = False) -> DurableStore:
+        return open_store(self._paths[number], is_taken_back=is_taken_back)
 
-    def taken_back(self, number: int) -> None:
+    def numbers_left_out(self, number: int) -> None:
         restored(witness_of(self._paths[number]))
 
     def stored(self, number: int) -> None:
@@ -277,12 +286,12 @@ class HeldSchemas:
     def set_mark(self, mark: CopyMark | None) -> None:
         self.catalog.set_copy_mark(None if mark is None else mark.text())
 
-    def open_store(self, number: int) -> DurableStore:
+    def open_store(self, number: int, *, is_taken_back: bool = False) -> DurableStore:
         from twinbus.store.postgres.store import PostgresStore
 
         return PostgresStore(self.catalog.places(self._dsns)[number], self._owner, renewal=self._renewal)
 
-    def taken_back(self, number: int) -> None:
+    def numbers_left_out(self, number: int) -> None:
         """The schema is its own witness, and went back with it."""
 
     def stored(self, number: int) -> None:

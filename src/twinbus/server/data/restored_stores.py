@@ -39,8 +39,6 @@ def mark_restored(end: NamespaceEnd, index: int | None, now: Millis) -> Restored
         if index is not None and index >= held.store_count:
             raise ArgumentError(f"There is no messaging store {index}; the last one is {held.store_count - 1}.")
         indexes = range(held.store_count) if index is None else [index]
-        for number in indexes:
-            held.taken_back(number)
         return Restored(leave_out(held, indexes), NUMBERS_SKIPPED)
 
 
@@ -49,11 +47,13 @@ def leave_out(held: HeldNamespace, indexes: Iterable[int]) -> int:
     known = fragments_by_store(Catalog(held.catalog), held.store_count)
     fragments = last_id = 0
     for number in indexes:
-        with closing(held.open_store(number)) as store:
+        with closing(held.open_store(number, is_taken_back=True)) as store:
             create_missing(store, known[number])
             fragments += skip_numbers(store)
             ids = [fragment_parts(summary.fragment).entity_id for summary in store.summaries()]
             last_id = max([last_id, *ids])
+        # Only now: until then it is refused, also if this ends before, or fails because of another store.
+        held.numbers_left_out(number)
     raise_last_id(held.catalog, last_id, IDS_SKIPPED)
     return fragments
 

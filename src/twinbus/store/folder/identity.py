@@ -129,7 +129,7 @@ def accept_loss(witness: Path) -> None:
 
 
 def restored(witness: Path) -> None:
-    """The store was taken back to an earlier moment on purpose."""
+    """The store was taken back to an earlier moment on purpose, and gives out nothing again that was given out since."""
     remove_mark(_commits_file(witness))
 
 

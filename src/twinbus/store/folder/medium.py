@@ -44,11 +44,13 @@ FROZEN_CACHE_BYTES = 1 << 20
 
 
 class FolderMedium:
-    """See `Medium`. `witness` is a file outside of the folder that knows whether there was a store (`identity`)."""
+    """See `Medium`. `witness` is a file outside of the folder that knows whether there was a store (`identity`). `is_taken_back`: it may
+    have fewer commits than its witness knows of, and the witness is told of no others."""
 
-    def __init__(self, folder: Path, witness: Path | None = None) -> None:
+    def __init__(self, folder: Path, witness: Path | None = None, *, is_taken_back: bool = False) -> None:
         self._folder = folder
         self._witness = witness
+        self._is_taken_back = is_taken_back
         self._identity: StoreIdentity | None = None
         self._had_tables = False
         self._lock = -1
@@ -70,7 +72,7 @@ class FolderMedium:
         if identity.is_loss_accepted:
             go_on_without(self._folder, identity.note_lost_numbers, identity.last_commit)
             identity.forget_commits()
-        self._mark = identity.commit_mark()
+        self._mark = None if self._is_taken_back else identity.commit_mark()
         self._had_tables = (self._folder / FILE_NAME).exists()
 
     def tables(self, cache_bytes: int) -> "FolderTables":

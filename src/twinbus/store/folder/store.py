@@ -15,5 +15,7 @@ class FolderStore(DurableStore):
         limits: StoreLimits | None = None,
         start_task: StartTask = start_thread,
         witness: Path | None = None,
+        *,
+        is_taken_back: bool = False,
     ) -> None:
-        super().__init__(FolderMedium(folder, witness), limits, start_task)
+        super().__init__(FolderMedium(folder, witness, is_taken_back=is_taken_back), limits, start_task)
