@@ -97,9 +97,11 @@ class OtherProcess:
     async def available_stores(self) -> set[int]:
         return set()
 
-    async def follow(self, _: str, /) -> None: ...
+    async def follow(self, _: str, /) -> set[int]:
+        return set()
 
-    async def delete(self, _: str, /) -> None: ...
+    async def delete(self, _: str, /) -> set[int]:
+        return set()
 
     async def follow_access_rules(self) -> None: ...
 

@@ -108,7 +108,7 @@ class ControlPlane:
             entry = await self._write(
                 lambda: self.catalog.add(entity_id, description, self.clock.now(), first_store=first_store)
             )
-            await self.peers.follow(description.name)
+            await self._followed_everywhere(description.name)
         except MessagingError:
             await self._undo_creation(description.name)
             raise
@@ -137,7 +137,7 @@ class ControlPlane:
             await self._own.ask(lambda reply: create(entity_id, description, rules, now, reply, elsewhere))
             try:
                 entry = await self._write(lambda: self.catalog.add(entity_id, description, now, rules))
-                await self.peers.follow(path_of(description))
+                await self._followed_everywhere(path_of(description))
             except MessagingError:
                 await self._undo_creation(path_of(description))
                 raise
@@ -168,7 +168,7 @@ class ControlPlane:
             await self._own.ask(lambda reply: self.runtime.update(after, self.clock.now(), reply, elsewhere))
             try:
                 entry = await self._write(lambda: self.catalog.update(after, self.clock.now()))
-                await self.peers.follow(path_of(after))
+                await self._followed_everywhere(path_of(after))
             except MessagingError:
                 await self._own.ask(lambda reply: self.runtime.update(before, self.clock.now(), reply, None))
                 if self.catalog.get(path).description is not before:
@@ -215,14 +215,20 @@ class ControlPlane:
 
     async def _delete(self, path: str, elsewhere: Collection[int]) -> None:
         """If that fails in the middle, what is gone comes back empty, and deleting again deletes it."""
-        await self._own.delete(path, elsewhere)
+        if self.runtime.name_at(path) is not None:
+            self.runtime.check_all_available(path, elsewhere)
         try:
-            await self.peers.delete(path)
+            # Those last that are here: they know where the others have to be gone.
+            await self._own.delete(path, await self.peers.delete(path))
             await self._write(lambda: self.catalog.remove(path))
         except MessagingError:
             await self._followed_anyway(path)
             raise
         await self.peers.follow(path)
+
+    async def _followed_everywhere(self, path: str) -> None:
+        """Of something that runs here. Raises FragmentUnavailable too if nobody has followed for a store in which it has fragments."""
+        self.runtime.check_all_available(path, await self.peers.follow(path))
 
     async def _undo_creation(self, path: str) -> None:
         """Of an entity that could not be created everywhere. Without a catalog entry it would accept messages and lose them at the next start."""
@@ -305,7 +311,7 @@ class ControlPlane:
         added = [] if after is None else [after]
         change = self.runtime.change_rules
         await self._own.ask(lambda reply: change(topic, name, removed, added, self.clock.now(), reply))
-        await self.peers.follow(path)
+        await self._followed_everywhere(path)
 
     def topic(self, name: str) -> TopicDescription:
         entry = self.catalog.get(name)

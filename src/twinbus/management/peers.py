@@ -4,7 +4,9 @@ A change is made by the process that was asked for it, in the turn of its name, 
 
     ask which stores work  ->  own fragments  ->  catalog  ->  the others follow the catalog  ->  answer
 
-So a change is answered when every process knows it, and one that another process cannot follow is undone and fails as a whole.
+So a change is answered when every process knows it, and one that another process cannot follow is undone and fails as a whole. A process that
+is taken for dead meanwhile is not asked, and may come back with the stores that it has: so the others say with their answers which stores
+are theirs, and a change also fails if nobody has answered for one in which something of it lies.
 """
 
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -20,12 +22,13 @@ class Peers(Protocol):
         """Those of the others that work at the moment."""
         ...
 
-    async def follow(self, path: str) -> None:
-        """Every other process now has what the catalog says of this path. Raises what one of them could not do."""
+    async def follow(self, path: str) -> set[int]:
+        """Every other process now has what the catalog says of this path. Returns their stores that work. Raises what one of them could
+        not do."""
         ...
 
-    async def delete(self, path: str) -> None:
-        """Every other process has deleted its fragments of this entity. Raises what one of them could not do."""
+    async def delete(self, path: str) -> set[int]:
+        """Every other process has deleted its fragments of this entity. Returns and raises as `follow`."""
         ...
 
     async def follow_access_rules(self) -> None:
@@ -54,9 +57,11 @@ class _NoPeers:
     async def available_stores(self) -> set[int]:
         return set()
 
-    async def follow(self, _: str, /) -> None: ...
+    async def follow(self, _: str, /) -> set[int]:
+        return set()
 
-    async def delete(self, _: str, /) -> None: ...
+    async def delete(self, _: str, /) -> set[int]:
+        return set()
 
     async def follow_access_rules(self) -> None: ...
 

@@ -1,14 +1,15 @@
 """An entity that nobody uses is deleted at all nodes or at none, and what a node took of it is not lost."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.server.nodes.ways import Way
 from twinbus.broker.entity.entities import Entities
 from twinbus.clock import Millis
 from twinbus.errors import FragmentUnavailable, InternalError, MessagingError, OperationInProgress, ServerBusy
@@ -19,50 +20,13 @@ from twinbus.management.own_process import restore
 from twinbus.model.descriptions import QueueDescription, SubscriptionDescription, TopicDescription
 from twinbus.server.nodes import answers as answers_module
 from twinbus.server.nodes.answers import Answers
-from twinbus.server.nodes.leash import Answering
 from twinbus.server.nodes.membership import CLOSE, DELETE, IDLE, AskedPeers
-from twinbus.server.nodes.switchboard import FOLLOW, Words
+from twinbus.server.nodes.switchboard import FOLLOW
 from twinbus.testing.messages import make_message
 from twinbus.testing.simulation import EachReply, Simulation
 
 IDLE_AFTER: Millis = 300_000
 NODES = [0, 1, 2]
-
-
-class Way:
-    """From one node to the others, and the turns of all. See `Asking`."""
-
-    def __init__(self, node: int, ways: "list[Way]", turns: dict[str, asyncio.Lock]) -> None:
-        self.nodes = NODES
-        self.answering: dict[str, Answering] = {}
-        self.changing_at_start: list[str] = []
-        self.asked: list[str] = []
-        self.after: Callable[[str], object] = lambda what: None
-        """Called when all have answered, and the asker does not know it yet."""
-        self._node = node
-        self._ways = ways
-        self._turns = turns
-
-    async def ask(self, what: str, details: Words, timeout_s: float, to: int | None = None) -> dict[int, Any]:
-        self.asked.append(what)
-        answers: dict[int, Any] = {}
-        for way in self._ways:
-            if way is not self:
-                try:
-                    answers[way._node] = await way.answering[what](details)
-                except MessagingError as error:
-                    answers[way._node] = error
-        self.after(what)
-        await asyncio.sleep(0)
-        return answers
-
-    async def ask_each(self, nodes: Sequence[int], what: str, details: Words, timeout_s: float) -> list[Any]:
-        raise AssertionError
-
-    @asynccontextmanager
-    async def turn(self, name: str, wait_s: float) -> AsyncIterator[None]:
-        async with self._turns.setdefault(name, asyncio.Lock()):
-            yield
 
 
 class Nodes:

@@ -58,16 +58,18 @@ class Answers:
         assert self._server is not None
         return self._server
 
-    async def _follow(self, details: Words) -> None:
+    async def _follow(self, details: Words) -> list[int]:
         await self._ready()
         await self.follower.follow(details["path"])
         self._begun.discard(path_key(details["path"]))
+        return await self._available(details)
 
-    async def _delete(self, details: Words) -> None:
+    async def _delete(self, details: Words) -> list[int]:
         await self._ready()
         self._begin(details["path"])
         # A node of an earlier release deletes so what it has closed, and changes the catalog last.
         await self.follower.delete(details["path"], is_closed=details.get("is_closed", False))
+        return await self._available(details)
 
     async def _access_rules(self, _: Words) -> None:
         server = await self._ready()

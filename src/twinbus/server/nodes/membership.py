@@ -83,13 +83,21 @@ class AskedPeers:
         return self._leash.turn(name, WAIT_FOR_TURN_S)
 
     async def available_stores(self) -> set[int]:
-        return {store for stores in (await self._all(AVAILABLE, {})).values() for store in stores}
+        return await self._stores(AVAILABLE, {})
 
-    async def follow(self, path: str) -> None:
-        await self._all(FOLLOW, {"path": path})
+    async def follow(self, path: str) -> set[int]:
+        return await self._stores(FOLLOW, {"path": path})
 
-    async def delete(self, path: str) -> None:
-        await self._all(DELETE, {"path": path})
+    async def delete(self, path: str) -> set[int]:
+        return await self._stores(DELETE, {"path": path})
+
+    async def _stores(self, what: str, details: dict[str, Any]) -> set[int]:
+        answers = await self._all(what, details)
+        for node, stores in answers.items():
+            if stores is None:  # a node of an earlier release does not say what it has when it has done something
+                answers |= await self._leash.ask(AVAILABLE, {}, WAIT_FOR_FRAGMENTS_S, to=node)
+        _raise_first(answers)
+        return {store for stores in answers.values() for store in stores}
 
     async def follow_access_rules(self) -> None:
         await self._all(ACCESS_RULES, {})
@@ -111,10 +119,14 @@ class AskedPeers:
     async def _all(self, what: str, details: dict[str, Any]) -> dict[int, Any]:
         """Raises the first error of a node."""
         answers = await self._leash.ask(what, details, WAIT_FOR_FRAGMENTS_S)
-        for answer in answers.values():
-            if isinstance(answer, MessagingError):
-                raise answer
+        _raise_first(answers)
         return answers
+
+
+def _raise_first(answers: Mapping[int, Any]) -> None:
+    for answer in answers.values():
+        if isinstance(answer, MessagingError):
+            raise answer
 
 
 class AskedOthers:
