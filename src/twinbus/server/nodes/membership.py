@@ -93,9 +93,11 @@ class AskedPeers:
 
     async def _stores(self, what: str, details: dict[str, Any]) -> set[int]:
         answers = await self._all(what, details)
-        for node, stores in answers.items():
-            if stores is None:  # a node of an earlier release does not say what it has when it has done something
-                answers |= await self._leash.ask(AVAILABLE, {}, WAIT_FOR_FRAGMENTS_S, to=node)
+        # A node of an earlier release does not say what it has when it has done something. If it is gone by now, it has nothing.
+        silent = [node for node, stores in answers.items() if stores is None]
+        for node in silent:
+            del answers[node]
+            answers |= await self._leash.ask(AVAILABLE, {}, WAIT_FOR_FRAGMENTS_S, to=node)
         _raise_first(answers)
         return {store for stores in answers.values() for store in stores}
 
