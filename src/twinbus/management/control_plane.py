@@ -231,7 +231,8 @@ class ControlPlane:
         self.runtime.check_all_available(path, await self.peers.follow(path))
 
     async def _undo_creation(self, path: str) -> None:
-        """Of an entity that could not be created everywhere. Without a catalog entry it would accept messages and lose them at the next start."""
+        """Of an entity that could not be created everywhere. Without a catalog entry it would accept messages and lose them at the next
+        start."""
         try:
             if self.catalog.find(path) is not None:
                 await self._write(lambda: self.catalog.remove(path))

@@ -1,7 +1,7 @@
 """Settling and renewing what is locked in any fragment of a sub-queue: each token is asked about at the node that has its fragment.
 
-While a store moves, what concerns it waits here. What was asked of the node that it leaves before this one knew of that, and came too late, is
-asked again: that node certainly has not done it, and has sent the locks on.
+While a store moves, what concerns it waits here. What was asked of the node that it leaves before this one knew of that, and came too
+late, is asked again: that node certainly has not done it, and has sent the locks on.
 """
 
 from collections.abc import Callable, Collection, Sequence

@@ -47,7 +47,8 @@ class Asking(Protocol):
 
     answering: dict[str, Answering]
     changing_at_start: list[str]
-    """Names whose turn somebody had when this node joined: he may not know of it, and the catalog that it reads may be from before his change."""
+    """Names whose turn somebody had when this node joined: whoever has it may not know this node, and the catalog that it reads may be
+    from before the change."""
 
     @property
     def nodes(self) -> list[int]: ...

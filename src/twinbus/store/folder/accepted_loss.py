@@ -43,7 +43,8 @@ log = logging.getLogger(__name__)
 
 
 def go_on_without(folder: Path, note_lost_numbers: Callable[[], None] = lambda: None, last_commit: int = 0) -> None:
-    """Only while the folder is locked. `last_commit`: as far as the witness knows. Afterwards nothing that is left in it is damaged, contents of messages aside."""
+    """Only while the folder is locked. Afterwards nothing that is left in it is damaged, contents of messages aside. `last_commit`: as far
+    as the witness knows."""
     position = _usable_position(folder)
     if position is None:
         position = _salvaged_position(folder)

@@ -10,10 +10,11 @@ acknowledged: it is cut off. Everything else is damage that no crash explains; i
   * a bad last batch of which a single bit is wrong, in its header or its body: its checksum tells which one. A torn write
     lacks whole sectors of the disk. Of torn batches with n bits that end with what was written, n in 2^32 look the same.
 
-A last batch with more damage than one bit, and nothing behind it, cannot be told from a torn one, nor can last batches that are
-missing; whether they were acknowledged a witness has to say (`commit_mark`). If a sync fails, the batch may still be readable from the page cache although it is not on the disk, and no later sync
-writes it: so before anything is appended to a segment that was opened, its last batch is written once more. The salt is generated for
-each segment, so that neither message content nor what a file held before can be taken for a batch.
+A last batch with more damage than one bit, and nothing behind it, cannot be told from a torn one, and last batches that are missing
+cannot be seen; whether they were acknowledged a witness has to say (`commit_mark`). If a sync fails, the batch may still be readable
+from the page cache although it is not on the disk, and no later sync writes it: so before anything is appended to a segment that was
+opened, its last batch is written once more. The salt is generated for each segment, so that neither message content nor what a file
+held before can be taken for a batch.
 
 A sync is fast if it writes nothing but the file's own blocks. So space is allocated ahead, and a file whose segment is in
 the tables becomes the spare that the next segment overwrites. Syncs that change a file's metadata have to wait for the
