@@ -81,6 +81,23 @@ async def test_an_update_that_cannot_be_written_is_taken_back_from_the_brokers(
     assert runtime.queue("q").description == QueueDescription("q")
 
 
+async def test_what_cannot_be_followed_is_not_tried_for_ever_when_the_namespace_has_stopped(
+    control: ControlPlane, catalog: Catalog
+) -> None:
+    """A spare serves again in the same process."""
+    await control.create_queue(QueueDescription("q"))
+    await control.create_queue(QueueDescription("p"))
+    catalog.close()
+    with pytest.raises(InternalError):
+        await control.delete("q")
+    assert len(asyncio.all_tasks()) == 2
+    control.close()
+    with pytest.raises(InternalError):
+        await control.delete("p")
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 async def test_a_queue_and_a_topic_cannot_have_the_same_name(control: ControlPlane) -> None:
     await control.create_queue(QueueDescription("name"))
     with pytest.raises(EntityAlreadyExists):

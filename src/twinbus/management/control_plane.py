@@ -77,6 +77,10 @@ class ControlPlane:
         self._being_made: dict[str, QueueDescription | TopicDescription] = {}
         self._own = OwnProcess(catalog, runtime, clock, self._turn_of)
 
+    def close(self) -> None:
+        """Before the catalog."""
+        self._own.close()
+
     async def create_queue(self, description: QueueDescription) -> Entry:
         return await self._create(description, self.runtime.create_queue)
 

@@ -40,6 +40,13 @@ class OwnProcess:
         self._clock = clock
         self._turn = turn
         self._not_followed: dict[str, asyncio.Task[None]] = {}
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Nothing is served here any more. What could not be followed is what the catalog says when it is served again."""
+        self._is_closed = True
+        for task in self._not_followed.values():
+            task.cancel()
 
     async def ask(self, request: Callable[[Reply[Any]], None]) -> Any:
         late = InternalError("A messaging store did not answer in time. Look at its state and try again.")
@@ -87,7 +94,7 @@ class OwnProcess:
         self._runtime.reopen(path)
 
     def _follow_later(self, path: str) -> None:
-        if path not in self._not_followed:
+        if path not in self._not_followed and not self._is_closed:
             task = asyncio.get_running_loop().create_task(self._follow_until_done(path))
             self._not_followed[path] = task
             task.add_done_callback(lambda _: self._not_followed.pop(path))

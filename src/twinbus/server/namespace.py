@@ -211,6 +211,7 @@ class NamespaceServer:
         restore(self.catalog, self.entities, self.clock.now(), changing)
         peers = NO_PEERS if membership is None else membership.peers
         self.control = ControlPlane(self.catalog, self.entities, self.clock, peers, self._directory)
+        self._closers.append(self.control.close)
         self._start_metering()
         self._closers.append(self.stores.abandon)
         await self.stores.start()
