@@ -91,7 +91,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CATALOG_NAME = "catalog.db"
 ACCEPTED_AT_ONCE_MAX = 4
 """Each takes a fraction of a millisecond, and what its client says first up to one: more of them would be felt by those who are
 connected, and fewer by those who connect."""
