@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from twinbus.errors import OperationInProgress
 from twinbus.management.access_control import ACCESS
 from twinbus.management.catalog import Catalog
 from twinbus.management.follower import Follower
@@ -30,9 +31,12 @@ class Names:
 
     def __init__(self) -> None:
         self.taken: list[str] = []
+        self.busy: set[str] = set()
 
     @asynccontextmanager
     async def turn(self, name: str) -> AsyncIterator[None]:
+        if name in self.busy:
+            raise OperationInProgress("Somebody else has it.")
         self.taken.append(name)
         yield
 
@@ -105,6 +109,26 @@ async def test_a_queue_that_was_created_while_the_catalog_was_read_keeps_its_mes
     assert sim.receiver(sim.entities.queue("new").main, 1).ids() == ["m"]
 
 
+async def test_what_somebody_is_changing_is_followed_later_and_everything_else_now(tmp_path: Path) -> None:
+    """He tells this process before his change is answered."""
+    file, sim, names = tmp_path / "catalog.db", Simulation(), Names()
+    writer = Catalog.in_file(file, "shop", sim.now)
+    reader = Catalog.in_file(file, "shop", sim.now)
+    for name in ("changing", "new"):
+        writer.add(writer.new_id(), QueueDescription(name), sim.now)
+    writer.set_namespace_rule(AuthorizationRule("reader", "key", "", frozenset({Right.LISTEN})))
+    follower, names.busy = Follower(reader, sim.entities, sim.clock), {"changing", ACCESS}
+    assert not await follow_all(follower, sim, names)
+    assert (sim.entities.find("changing"), reader.namespace_rules()) == (None, [])
+    assert sim.entities.find("new") is not None
+    names.busy = set()
+    assert await follow_all(follower, sim, names)
+    assert sim.entities.find("changing") is not None
+    assert [rule.name for rule in reader.namespace_rules()] == ["reader"]
+    writer.close()
+    reader.close()
+
+
 async def test_a_queue_that_could_not_be_deleted_while_its_store_was_lost_is_deleted_when_it_is_back(
     tmp_path: Path,
 ) -> None:
@@ -123,7 +147,7 @@ async def test_a_queue_that_could_not_be_deleted_while_its_store_was_lost_is_del
     sim.lose_store(store)
     for _ in range(2):
         assert not await follow_all(follower, sim, Names())
-        assert sim.entities.find("gone") is not None
+        assert sim.entities.is_leaving("gone")
     sim.return_store(store)
     sim.run()
     assert await follow_all(follower, sim, Names())

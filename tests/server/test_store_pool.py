@@ -44,6 +44,48 @@ async def served(count: int = 1) -> AsyncIterator[tuple[StorePool, Entities]]:
         await pool.stop()
 
 
+class OwnedStore(MemoryStore):
+    """As one in a database: whoever owns it does so under an epoch of its own."""
+
+    owners = 0
+
+    def epoch(self) -> int:
+        return OwnedStore.owners
+
+
+async def test_a_store_that_somebody_else_may_have_had_is_loaded_when_what_he_was_told_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(OwnedStore, "owners", 4)
+    loads: list[Callable[[], None]] = []
+    keeper = partial(StoreThreads, [Path("0")], lambda _: OwnedStore(), asyncio.get_running_loop())
+    pool = StorePool(keeper, SystemClock(), 1, are_shared=True)
+    pool.when_known = loads.append
+    await pool.start()
+    store, broker = pool.stores[0], pool.brokers[0]
+
+    async def owned() -> None:
+        OwnedStore.owners += 1
+        pool.own(0)
+        await until(lambda: store.condition is StoreCondition.UP)
+
+    try:
+        await owned()
+        assert broker.is_foreign
+        await pool.drop(0)
+        await owned()
+        for load in loads:  # the first comes too late
+            assert broker.is_foreign
+            load()
+        await until(lambda: broker.is_available)
+        await pool.drop(0)
+        await owned()  # nobody had it in between
+        await until(lambda: broker.is_available)
+        assert len(loads) == 2
+    finally:
+        await pool.stop()
+
+
 async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not is_so():

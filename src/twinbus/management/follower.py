@@ -49,16 +49,24 @@ class Follower:
 
     async def follow_all(self, turn: Callable[[str], AbstractAsyncContextManager[None]]) -> bool:
         """Whatever has changed since this process looked last: it may have missed some of it. In the `turn` of each name, as nobody has
-        asked. False if some of it could not be followed, since a store is lost: then it is to be asked again, as after an error."""
+        asked. False if some of it could not be followed, since a store is lost, or somebody is changing it: then it is to be asked again, as
+        after an error."""
         changed = await asyncio.to_thread(self._catalog.changed_elsewhere)
+        is_followed = True
         for path in sorted({*changed.paths, *self._not_followed}, key=path_key):
-            async with turn(path_key(parse_address(path).path)):
-                await asyncio.to_thread(self._catalog.reread, path)
-                await self._try_to_follow(path)
+            try:
+                async with turn(path_key(parse_address(path).path)):
+                    await asyncio.to_thread(self._catalog.reread, path)
+                    await self._try_to_follow(path)
+            except OperationInProgress:
+                is_followed = False  # he tells this process before his change is answered
         if changed.has_access_rules:
-            async with turn(ACCESS):
-                await self.follow_access_rules()
-        return not self._not_followed
+            try:
+                async with turn(ACCESS):
+                    await self.follow_access_rules()
+            except OperationInProgress:
+                is_followed = False
+        return is_followed and not self._not_followed
 
     async def _try_to_follow(self, path: str) -> None:
         try:
@@ -67,8 +75,15 @@ class Follower:
             if path not in self._not_followed:
                 log.warning("entity_not_followed", extra={"fields": {"path": path, "reason": str(fault)}})
             self._not_followed.add(path)
+            if self._is_another(path):
+                self._entities.close(path)  # what it takes until it can be deleted would be lost
         else:
             self._not_followed.discard(path)
+
+    def _is_another(self, path: str) -> bool:
+        """Whether what runs at this path is not what the catalog has there."""
+        entry, running = self._catalog.find(path), self._running(path)
+        return running is not None and (entry is None or entry.id != running.id)
 
     async def delete(self, path: str, *, is_closed: bool = False) -> None:
         """The fragments of this process; the catalog still has the entity, and `follow` decides what becomes of it. `is_closed`: raises
@@ -91,10 +106,9 @@ class Follower:
                 await self._follow_entry(each)
 
     async def _follow_entry(self, path: str) -> None:
-        entry, running = self._catalog.find(path), self._running(path)
-        if running is not None and (entry is None or running.id != entry.id):
+        if self._is_another(path):
             await self._delete(path)
-            running = None
+        entry, running = self._catalog.find(path), self._running(path)
         if entry is None:
             return
         if running is None:

@@ -10,6 +10,7 @@ claiming      tells the others what this node serves, and hears what they do
 keeper        owns and releases stores so that what is, becomes what is to be
 identity      certificates for lines
 tcp_mesh      lines
+catalog_watch what this node knows of the catalog that all of them change, and what waits for that
 assembly      what nodes ask each other over lines
 reach         which of the others a node reaches
 node          all of it together: what makes a server one of several

@@ -24,6 +24,7 @@ from twinbus.management.catalog_postgres import first_place
 from twinbus.management.catalog_shared import SharedPostgresCatalog
 from twinbus.server.listening.admission import Admission
 from twinbus.server.machines.assembly import Assembly
+from twinbus.server.machines.catalog_watch import CatalogWatch
 from twinbus.server.machines.claiming import Claiming
 from twinbus.server.machines.claims import NOBODY
 from twinbus.server.machines.identity import Authority, line_contexts
@@ -96,8 +97,6 @@ class MachineNode:
         self._lookouts: list[Lookout] = []
         self._heard_at = boot_time()
         self._step_at = 0.0
-        self._version: int | None = None
-        self._following: asyncio.Task[None] | None = None
         self._register_fault = ""
         self._read_at = 0.0  # the register, by boot time
         self._is_leaving = False
@@ -119,6 +118,7 @@ class MachineNode:
             self.number = self.register.join(self.owner.address)
             # Before the catalog is read: whoever begins a change later finds this node in the register.
             self.changing_at_start = self.register.names_in_turn()
+            self._catalog_version = self.register.catalog_version()
         except BaseException:
             database.close()
             raise
@@ -185,7 +185,9 @@ class MachineNode:
             self._hand_over,
             self._is_being_given,
         )
+        self._watch = watch = CatalogWatch(self._catalog_version, self.register.catalog_version, self._follow_all)
         pool.moved_in = fronts.mover.arrivals
+        pool.when_known = watch.when_known
         for broker in pool.brokers:
             broker.when_loaded = self.claiming.serves_more
         address = await self.mesh.listen(self._listens_at)
@@ -268,8 +270,7 @@ class MachineNode:
         self.keeper.register_seen(seen)
         self._read_at = seen.at
         self._reach.look({node.number: node.name for node in others}, self.mesh.lines)
-        if seen.version != self._version and (self._following is None or self._following.done()):
-            self._following = asyncio.get_running_loop().create_task(self._follow_all(seen.version))
+        self._watch.seen(seen.version)
 
     def _register_lost(self, fault: str) -> None:
         if fault != self._register_fault:
@@ -289,15 +290,12 @@ class MachineNode:
         if not self._is_leaving:
             self.keeper.database_seen(sight)
 
-    async def _follow_all(self, version: int) -> None:
+    async def _follow_all(self) -> bool:
         """Something has changed that this node may not have been told."""
         assert self._server is not None
-        try:
-            is_followed = await self.answers.follower.follow_all(self.peers.turn)
-            self._server.follow_root_rule()
-            self._version = version if is_followed else None
-        except MessagingError as error:
-            log.warning("catalog_not_followed", extra={"fields": {"reason": str(error)}})
+        is_followed = await self.answers.follower.follow_all(lambda name: self.assembly.turn(name, 0.0))
+        self._server.follow_root_rule()
+        return is_followed
 
     # Moves
 

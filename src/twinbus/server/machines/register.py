@@ -330,6 +330,11 @@ class Register:
         with self._connection() as connection:
             return [name for (name,) in connection.raw.execute(TURNS).fetchall()]
 
+    def catalog_version(self) -> int:
+        """That of the last change of the catalog."""
+        with self._connection() as connection:
+            return int(connection.one(VERSION)[0])
+
     def end_turn(self, name: str, ticket: str) -> None:
         """Whether it was given or not. If the database is not reached, a later beat ends it: it would last as long as this node."""
         try:

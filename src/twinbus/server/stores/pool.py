@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import SystemRandom
 
 from twinbus.broker.forwarding_gate import ForwardingGate
@@ -80,6 +81,9 @@ class StorePool:
             store.condition = StoreCondition.FOREIGN
         self.moved_in: MovedIn = lambda index, epoch: {}
         """The locks that were given under the epoch before, if they came with the store."""
+        self.when_known: Callable[[Callable[[], None]], None] = lambda load: load()
+        """Called with what loads a store that another owner may have had: to be called when all is known that was changed meanwhile."""
+        self._loaded_epochs = [0] * store_count
         self.superseded = asyncio.Event()
         self._missed: set[int] = set()  # stores whose loss is in the log
         self._telling: asyncio.Task[None] | None = None
@@ -109,11 +113,22 @@ class StorePool:
             fields = {"store": index, "set_aside": len(set_aside), "first": set_aside[0]}
             log.error("store_damaged", extra={"fields": fields})
         self._was_open[index] = True
-        if self._are_shared:
-            self.brokers[index].is_foreign = False
-        self.brokers[index].expect(self.moved_in(index, self.stores[index].epoch))
-        self.brokers[index].store_returned()
         self._on_opened(index)
+        epoch = self.stores[index].epoch
+        if epoch <= self._loaded_epochs[index] + 1:
+            self._load(index, epoch)  # nobody has had it since
+        else:
+            self.when_known(partial(self._load, index, epoch))
+
+    def _load(self, index: int, epoch: int) -> None:
+        store, broker = self.stores[index], self.brokers[index]
+        if store.condition is not StoreCondition.UP or store.epoch != epoch:
+            return  # it was lost again while this waited
+        if self._are_shared:
+            broker.is_foreign = False
+        self._loaded_epochs[index] = epoch
+        broker.expect(self.moved_in(index, epoch))
+        broker.store_returned()
 
     @property
     def is_forwarding(self) -> bool:
