@@ -124,8 +124,10 @@ def test_changes_that_the_log_lost_are_noticed(tmp_path: Path) -> None:
     catalog.close()
     log = tmp_path / "crashed" / f"{NAME}-wal"
     log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
-    with pytest.raises(InternalError, match=r"its last \d+ changes are missing"):
+    with pytest.raises(InternalError, match=r"its last \d+ changes are missing") as refused:
         Catalog.in_file(tmp_path / "crashed" / NAME, "contoso", NOON)
+    assert refused.value.__traceback__, "what it leads to is still there"
+    assert not log.exists(), "nobody has the file open, so a copy can take its place"
 
 
 @pytest.mark.parametrize("left", ["nothing", "an empty file", "a file without tables"])

@@ -6,7 +6,7 @@ Every row is checked when the file is opened (`catalog_checks`): a catalog that 
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -80,19 +80,25 @@ class CatalogFile:
             raise self._gone()
         try:
             make_private(path)
-            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = FULL")
-            self._database.execute("PRAGMA foreign_keys = ON")
-            self._database.execute("PRAGMA trusted_schema = ON")
-            self._database.create_function("values_sum", -1, values_sum, deterministic=True)
-            # What is not UTF-8 is damage, which its checksum tells.
-            self._database.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-            self._mark = CommitMark(mark_of(path))
-            self._prepare(namespace, now, was_in_use)
-            with self._one_moment():
-                for damage in find_damage(self._database, 0 if is_taken_back else self._mark.number):
-                    raise self.damage(damage)
+            with (
+                ExitStack() as opened
+            ):  # a catalog that is refused may be put back in its place, and must not be written to then
+                self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+                opened.callback(self._database.close)
+                self._database.execute("PRAGMA journal_mode = WAL")
+                self._database.execute("PRAGMA synchronous = FULL")
+                self._database.execute("PRAGMA foreign_keys = ON")
+                self._database.execute("PRAGMA trusted_schema = ON")
+                self._database.create_function("values_sum", -1, values_sum, deterministic=True)
+                # What is not UTF-8 is damage, which its checksum tells.
+                self._database.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+                self._mark = CommitMark(mark_of(path))
+                opened.callback(self._mark.close)
+                self._prepare(namespace, now, was_in_use)
+                with self._one_moment():
+                    for damage in find_damage(self._database, 0 if is_taken_back else self._mark.number):
+                        raise self.damage(damage)
+                opened.pop_all()
         except (sqlite3.Error, OSError, UnicodeDecodeError) as fault:  # an error may quote what is damaged
             raise InternalError(f"The catalog {path} cannot be opened: {fault}. Check the data folder.") from fault
 
