@@ -152,8 +152,7 @@ def test_a_checkpoint_that_was_waiting_when_its_owner_was_succeeded_is_not_made(
     with pytest.raises(StoreInUse, match="segment 1: another process has taken the store over"):
         before.wait_for_checkpoint()
     before.close()
-    assert run_sql(here, "SELECT count(*) FROM messages") == [(0,)]
-    assert numbers(everything(successor)) == [1]
+    assert numbers(everything(successor)) == [1], "once, though it may have written its own checkpoint by now"
     successor.close()
 
 
