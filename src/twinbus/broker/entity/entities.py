@@ -30,7 +30,8 @@ class Entities:
     """The registry of runtime entities. Their descriptions are durable in `twinbus.management.catalog`.
 
     `restore_*` puts one in place that exists already, at start. `create_*`, `update` and `delete*` touch every fragment
-    or fail whole (contract A6); `elsewhere` names the stores of other nodes that work, None says that they do not matter. Names find their entity in any case of letters.
+    or fail whole (contract A6); `elsewhere` names the stores of other nodes that work, None says that they do not matter. Names
+    find their entity in any case of letters.
     """
 
     def __init__(self, brokers: Sequence[MessageBroker]) -> None:

@@ -18,7 +18,9 @@
     SETTLE_ALL, RENEW, ACCEPT, RELEASE, CANCEL_WAIT, RENEW_SESSION, ASK, CANCEL_SCHEDULED, COUNT, TRANSACT       values
 
 A queue is named by the key of its first fragment, which names the entity by its id: one that was deleted and created again is another
-one. An entity that messages are sent to is named by its path: no node has fragments of one that was deleted. The `run` of a SEND, SEND_AGAIN or SETTLE tells its frames from those of others that are under way. Runs, receivers and holds are
+one. An entity that messages are sent to is named by its path: no node has fragments of one that was deleted.
+
+The `run` of a SEND, SEND_AGAIN or SETTLE tells its frames from those of others that are under way. Runs, receivers and holds are
 counted for as long as a node lives, so their numbers have 64 bits.
 """
 

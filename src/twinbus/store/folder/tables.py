@@ -1,8 +1,8 @@
 """The tables of a store in SQLite, read one snapshot at a time.
 
 The write-ahead log lets the one writer, a checkpoint, work while others read. A snapshot sees one state of the tables and
-knows which journal segments are in it. Every row is checked against its checksum when it is read. Code that lays an overlay on a snapshot omits the layers of those segments, so a
-checkpoint may finish at any moment.
+knows which journal segments are in it. Every row is checked against its checksum when it is read. Code that lays an overlay on
+a snapshot omits the layers of those segments, so a checkpoint may finish at any moment.
 """
 
 import json
